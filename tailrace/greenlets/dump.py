@@ -1,7 +1,7 @@
 """The stacks of all greenlets, as text: for SIGURG and `tailrace.gevent.dump`.
 
-Greenlets with the same stack are shown together, the most frequent stack first. Greenlets of the application that run
-no request are found by searching all objects of the process, which blocks it (100 ms for a million objects).
+Greenlets with the same stack are grouped, most frequent stack first. To find the application's greenlets that run no
+request, all objects of the process are searched, which blocks it (100 ms per million objects).
 
 Thread: any; also a signal handler, which may interrupt the hub's thread anywhere. So lines are logged by the core,
 which takes no lock of `logging`.

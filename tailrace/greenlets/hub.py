@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from tailrace._tailrace import Overdue, Server
 
 READABLE: Final = 1
-# At most this many worker greenlets park; further ones end. A parked one takes some 20 KiB of memory, a new one as much
-# time as a small request: if none parked, the rate of 100 clients whose requests sleep for 10 ms would be 5 % lower.
-# The number is high because thousands of requests may begin at once.
+# At most this many worker greenlets park; further ones end. A parked one takes about 20 KiB of memory; creating one
+# takes as much time as a small request. Without parking, the rate of 100 clients whose requests sleep for 10 ms would
+# be 5 % lower. The number is high because thousands of requests may begin at once.
 SPARE: Final = 1024
 # The numbers of references that a parked worker greenlet may have if no other code refers to it: tried one after the
 # other, since the number depends on the version of Python.
@@ -91,7 +91,7 @@ def keep_running() -> None:
 
 
 def _where(greenlets: Mapping[int, greenlet], ident: int, slot: int) -> str:
-    """Where the worker greenlet of a runner slot is, for the log. ident: of the hub's thread. Any thread."""
+    """The stack of the worker greenlet in a runner slot, for the log. ident: of the hub's thread. Any thread."""
     runner = greenlets.get(slot)
     frame = runner.gr_frame if runner is not None else None
     # The one that runs has no frame of its own.
@@ -158,7 +158,7 @@ class WorkerGreenlets:
             self._taken.extend(iter(self.core.take, None))
             self._work()
         except BaseException:
-            # The rest is done a little later, since it may fail again. gevent itself would also call `handle_error`,
+            # The rest is done a little later, because it may fail again. gevent itself would also call `handle_error`,
             # but would never call this callback again.
             self._try_again_later()
             self.hub.handle_error(self._on_wakeup, *sys.exc_info())
@@ -235,7 +235,7 @@ class WorkerGreenlets:
         return True
 
     def _log_and_interrupt(self, late: Overdue) -> None:
-        """A request is past its deadline: logs where it is, and raises RequestTimeout there."""
+        """A request is past its deadline: logs its stack, and raises RequestTimeout in it."""
         slot, serial, *_ = late
         runner = self.greenlets.get(slot)
         goes_on = runner is not None and self.core.is_running(slot, serial)
@@ -264,7 +264,7 @@ class WorkerGreenlets:
             runner.throw(RequestTimeout)
 
     def _end(self) -> None:
-        """The server has ended. Requests that still run go on."""
+        """The server has ended. Requests that are still running continue."""
         self._has_ended = True
         self._close()
         while self._parked:
@@ -294,7 +294,7 @@ class WorkerGreenlets:
                 runs = True
                 parked[me] = None
                 while me in parked:
-                    # A switch by anybody else was meant for a request that is over: it parks again.
+                    # A switch from anywhere else was meant for a request that has ended: the greenlet parks again.
                     hub.switch()
         except KeyboardInterrupt as error:
             ctrl_c = error
@@ -311,7 +311,7 @@ class WorkerGreenlets:
     # In a process that the application forks
 
     def forget(self) -> None:
-        """Closes the wakeup in this process; the parent goes on serving with its own."""
+        """Closes the wakeup in this process; the parent continues to serve with its own."""
         # A hub that was destroyed has no loop.
         if self.hub.loop is not None:
             # The loop shares its epoll with the parent, and libuv would remove the wakeup from that epoll at once.
@@ -320,7 +320,7 @@ class WorkerGreenlets:
 
 
 def _nothing() -> None:
-    """Takes the place of `on_end` once that was called, so that it does not keep its owner alive."""
+    """Replaces `on_end` once it has been called, so that `on_end` does not keep its owner alive."""
 
 
 def _forked() -> None:

@@ -77,7 +77,7 @@ class Look(NamedTuple):
     ran: float
 
     def is_stuck_since(self, before: Look) -> bool:
-        """Whether the same greenlet still runs the same request, though the thread had a processor."""
+        """Whether the same greenlet still runs the same request, although the thread had a processor."""
         if self.frame is not before.frame or self.progress != before.progress:
             return False
         return not self.is_runnable or self.ran - before.ran >= _RUNS * (self.at - before.at)

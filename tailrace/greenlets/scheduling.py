@@ -1,4 +1,4 @@
-"""What the kernel says about a thread: whether it runs, and for how long it waited for a processor. See proc(5).
+"""What the kernel reports about a thread: whether it runs, and how long it has waited for a processor. See proc(5).
 
 Thread: any.
 """

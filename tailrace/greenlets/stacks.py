@@ -1,4 +1,4 @@
-"""Where a greenlet or thread is, for the log: frames, the outermost first, as in a traceback.
+"""The stack of a greenlet or thread, for the log: frames, outermost first, as in a traceback.
 
 A suspended greenlet has a frame of its own. The one that runs has the frames of its thread.
 
