@@ -25,7 +25,7 @@ _COMMANDS: Final = {
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _OPERATOR: Final = re.compile(r"[<>|&;]+")
 _REFERENCE: Final = re.compile(r"\$\{(?P<braced>\w+)(?::?-(?P<default>[^}]*))?\}|\$(?P<name>\w+)")
-# Before a Procfile's command, and a service's.
+# Prefixes of commands in a Procfile, and in a service.
 _LABEL: Final = re.compile(
     r"(web|release|worker|app|ExecStart|command|CMD|ENTRYPOINT)\s*[:=]\s+?(?=\S)|ExecStart=[-@:+!]*"
 )
@@ -109,7 +109,7 @@ class _Reader:
         self.found.remarks.append(Remark(self._written(text), "", reason, is_warning))
 
     def read(self, before: list[str], arguments: list[str]) -> None:
-        """What stands before the server's name, and its arguments."""
+        """Reads the words before the server's name, and its arguments."""
         self._before(before)
         self._environment()
         if self.server is Server.MOD_WSGI and arguments[:1] == ["start-server"]:
@@ -120,7 +120,7 @@ class _Reader:
             self._default_file()
         self.found.given = [given for given in self.found.given if not self._is_file(given)]
         for file in reversed(self.files):
-            # The command line counts more than a file.
+            # The command line overrides a file.
             keys = {given.entry.name.key for given in self.found.given if given.entry}
             kept = [each for each in file.given if not (each.entry and self._replaces(each, keys))]
             self.found.given = kept + self.found.given
@@ -128,7 +128,7 @@ class _Reader:
             self.found.variables += file.variables
 
     def _replaces(self, given: Given, keys: set[str]) -> bool:
-        # uWSGI adds up what is given several times.
+        # uWSGI accumulates repeated options.
         return self.server is Server.GUNICORN and given.entry is not None and given.entry.name.key in keys
 
     def _before(self, words: list[str]) -> None:
@@ -147,7 +147,7 @@ class _Reader:
             self.remark(text, f"it also works in front of tailrace: `{self._written(text)} tailrace`", is_warning=False)
 
     def _environment(self) -> None:
-        # The arguments in GUNICORN_CMD_ARGS count more than other variables.
+        # The arguments in GUNICORN_CMD_ARGS override other variables.
         for name, value in sorted(self.environment.items(), key=lambda item: item[0] == "GUNICORN_CMD_ARGS"):
             if name == "GUNICORN_CMD_ARGS" and self.server is Server.GUNICORN:
                 self._options(_words(value)[0])

@@ -89,7 +89,7 @@ class Source:
 def read(path: Path) -> bytes:
     """The content of a file. Raises ConfigError, also if it cannot be a configuration."""
     try:
-        # Not a pipe or a device, which may never end.
+        # Not a pipe or a device, whose data may never end.
         is_file = stat.S_ISREG(os.stat(path).st_mode)
         content = _content(path) if is_file else b""
     except BlockingIOError:

@@ -37,7 +37,7 @@ _MOST_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True)
 class _Line:
-    """An option as it stands in a file."""
+    """An option as written in a file."""
 
     key: str
     value: str
@@ -64,7 +64,7 @@ class _Reader:
         self.found = found
         self.placeholders: dict[str, str | None] = {}
         self.open: list[tuple[Path, str]] = []
-        # Conditions and loops that are open, as a remark shows them.
+        # The enclosing conditions and loops, as a remark shows them.
         self.conditions: list[str] = []
         self.count = 0
         self.size = 0
@@ -122,7 +122,7 @@ class _Reader:
             return
         entry = find.of(Server.UWSGI, line.key)
         if entry is None and line.key in self.used:
-            # A name of the administrator's own, which uWSGI takes, too.
+            # A name that the administrator has chosen, which uWSGI accepts, too.
             return
         self.found.given.append(Given(entry, line.key, value, f"{line.key} = {line.value}", line.place, computed))
 
