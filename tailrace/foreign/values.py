@@ -53,12 +53,12 @@ def text(value: object) -> str:
 
 
 def to(ours: str, prefix: str = "", suffix: str = "") -> Conversion:
-    """The value with something before and behind it, such as a unit."""
+    """The value with a prefix and a suffix, such as a unit."""
     return lambda value, others: {ours: f"{prefix}{text(value)}{suffix}"}
 
 
 def anywhere(ours: str) -> Conversion:
-    """Names of directories that may be anywhere, as globs."""
+    """Globs for directories with these names at any depth."""
     return lambda value, others: {ours: [f"**/{name}" for name in listed(value)]}
 
 
@@ -73,7 +73,7 @@ def as_text(ours: str) -> Conversion:
 
 
 def if_positive(ours: str, reason: str) -> Conversion:
-    """A number; for 0 there is a reason why nothing follows from it."""
+    """A number; for 0, the reason why it is not converted."""
 
     def convert(value: object, others: Others) -> Mapping[str, Any]:
         if text(value).strip() in ("0", "0.0"):
@@ -134,7 +134,7 @@ def uwsgi_bind(protocol: str) -> Conversion:
             raise Refused("the address has options of the HTTP router; set `bind` to the address alone")
         if address.startswith("="):
             raise Refused("a shared socket; set `bind` to its address")
-        # The kernel's own word for every address of uWSGI.
+        # uWSGI's notation for all addresses.
         address = address.removeprefix("*") if address.startswith("*:") else address
         if address.startswith("@"):
             address = f"unix:{address}"
@@ -160,7 +160,7 @@ def waitress_listen(value: object, others: Others) -> Mapping[str, Any]:
 
 
 def host_and_port(host: str, port: int) -> Conversion:
-    """Two options that are one of ours, with the server's defaults. Whichever of them comes first has the address."""
+    """Two options that correspond to one of ours, with the server's defaults. The first of them gets the address."""
 
     def convert(value: object, others: Others) -> Mapping[str, Any]:
         where = text(others.get("host", host))
@@ -231,7 +231,7 @@ def uwsgi_mount(value: object, others: Others) -> Mapping[str, Any]:
 
 
 def part_of(*keys: str, reason: str) -> Conversion:
-    """An option that the conversion of another option has used."""
+    """An option that was used in the conversion of another option."""
 
     def convert(value: object, others: Others) -> Mapping[str, Any]:
         if any(key in others for key in keys):
@@ -260,7 +260,7 @@ def virtual_environment(value: object, others: Others) -> Mapping[str, Any]:
 
 def variables(value: object, others: Others) -> Mapping[str, Any]:
     """NAME=value, which `--env-file` reads from a file of its own."""
-    # A variable may be a secret, but it stands in the source, too.
+    # A variable may be a secret, but the source contains it, too.
     raise Refused("set the variable in the environment, or in the file that `env_file` names")
 
 
@@ -425,7 +425,7 @@ def gunicorn_syslog(value: object, others: Others) -> Mapping[str, Any]:
 
 
 def log_config(value: object, others: Others) -> Mapping[str, Any]:
-    """A file of JSON, as ours; one of another format has to be written anew."""
+    """A JSON file, as ours; a file in another format must be rewritten."""
     if text(value).endswith((".json", ".toml")):
         return {"log_config": value}
     raise Refused("`log_config` takes a file whose name ends with .json or .toml")
@@ -438,7 +438,7 @@ def _syslog(daemon: str, facility: str, tag: str) -> str:
 
 
 def _file(path: str) -> str:
-    """The path of a file, also if it has the name of another destination."""
+    """The path of a file, even if it has the name of another destination."""
     return path if "/" in path else f"./{path}"
 
 
