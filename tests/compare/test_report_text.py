@@ -119,7 +119,7 @@ def test_a_terminal_obeys_nothing_that_a_server_printed() -> None:
             "Tailrace failed: gone",
         ),
         ({"tailrace": cell(200)}, Standing.UNKNOWN, "Tailrace: 200 requests/s, no other server was measured"),
-        ({"tailrace": cell(0), "granian": cell(3)}, Standing.BEHIND, "Tailrace: 0 requests/s; granian: 3"),
+        ({"tailrace": cell(0), "granian": cell(3)}, Standing.BEHIND, "Tailrace: 0 requests/s; granian: 3 requests/s"),
         (
             {"granian": cell(100)},
             Standing.UNKNOWN,

@@ -14,7 +14,7 @@ from tailrace.process.printable import printable
 
 FLOOR_LABELS = {NGINX: "floor: nginx, sendfile", ITERATION: "floor: iterating, no server"}
 SIGN = "\N{MULTIPLICATION SIGN}"
-# What one says of a ratio, where less of it is better.
+# Units of memory, for which a ratio is stated as a share.
 MEMORY = ("MiB", "MB", "KiB", "GiB", "bytes")
 
 
@@ -121,7 +121,7 @@ def by_figures(column: Column, ours: float, rival: str, faults: str) -> Finding:
         standing = Standing.BEHIND if faults else Standing.EVEN
         return Finding(standing, f"{begin}{metric.show(ours)} {metric.unit}, as {label(rival)}", rival)
     better = (ours > theirs) == metric.more_is_better
-    text = f"{begin}{metric.show(ours)} {metric.unit}; {label(rival)}: {metric.show(theirs)}"
+    text = f"{begin}{metric.show(ours)} {metric.unit}; {label(rival)}: {metric.show(theirs)} {metric.unit}"
     return Finding(Standing.AHEAD if better and not faults else Standing.BEHIND, text, rival)
 
 

@@ -65,7 +65,7 @@ def how_to_read(run: Run) -> str:
         "Each figure is the median of its rounds. The line below it states how many times better Tailrace was: the "
         "median of the ratios of single rounds, with quartiles. Below 1, Tailrace was worse. *even*: the quartiles "
         "lie on both sides of 1. **!** marks errors, timeouts or wrong responses; the notes explain them. A dash: no "
-        f"complete response. Where Tailrace did not take part with threads, {TAILRACE_GEVENT} is compared."
+        f"complete response. If Tailrace was not measured with threads, {TAILRACE_GEVENT} is compared instead."
     )
 
 
@@ -75,6 +75,7 @@ def losses(run: Run) -> str:
     counts = ", ".join(f"{standing.value} in {len(each)}" for standing, each in found.items() if each)
     text = f"Compared with the best other server without errors, in {len(run.experiments)} experiments: {counts}."
     lines = [f"- {plain(experiment.title)}: {plain(told.text)}" for experiment, told in found[Standing.BEHIND]]
+    text += " These are the experiments in which it is behind, worst first:" if lines else ""
     return "\n".join([text, "", *lines]).strip()
 
 
