@@ -15,6 +15,7 @@ __all__ = [
     "FileWrapper",
     "GreenletRunner",
     "Input",
+    "ListeningSocket",
     "LogStream",
     "Overdue",
     "PanicException",

@@ -143,7 +143,9 @@ def test_the_core_takes_the_most_of_every_number(listener, option):
 
 def core(listener, **changed):
     settings = server_settings(**changed).core()
-    return _tailrace.Server(lambda environ, start_response: [], settings, [_tailrace.ListeningSocket(listener.fileno())])
+    return _tailrace.Server(
+        lambda environ, start_response: [], settings, [_tailrace.ListeningSocket(listener.fileno())]
+    )
 
 
 def test_the_documented_atoms_are_those_of_the_core(listener):
