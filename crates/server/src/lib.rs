@@ -26,14 +26,14 @@ mod transport;
 pub use config::{Config, ExecutorKind, ListenerConfig, ListenerProtocol, ProxyHeader};
 pub use executor::application::{Application, Level, Outcome, Overdue, Reports, Slow};
 pub use server::{CutRequest, Server};
-pub use static_config::{CacheRule, Mount, NamedBy, NamedFile, NamedFolder, Naming, StaticConfig};
+pub use static_config::{CacheRule, Mount, NamedBy, NamedFolder, StaticConfig};
 pub use static_files::compress::codings;
 pub use static_files::types::media_type;
 
 // Requests and their responses.
 pub use connection::exchange::{
-    BodyFault, BodyStream, Client, Exchange, Payload, Position, Request, RequestBody, Room, Segments, Sent, Short,
-    TemporaryFile, WaitingCount, next_patience,
+    Asked, BodyFault, BodyStream, Client, Exchange, Payload, Position, Request, RequestBody, Room, Segments, Sent,
+    Short, TemporaryFile, WaitingCount, next_patience,
 };
 pub use connection::representation::{send_file, send_memory};
 pub use executor::turn::Turn;

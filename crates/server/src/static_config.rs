@@ -68,10 +68,17 @@ impl Default for StaticConfig {
 }
 
 impl StaticConfig {
-    /// The fields by which the application names files.
-    pub fn naming(&self) -> Naming {
+    /// The fields by which the application names files. Those without a folder are for the client.
+    pub(crate) fn naming_fields(&self) -> &'static [&'static str] {
+        const SENDFILE: &str = NamedBy::Sendfile.field();
+        const ACCEL_REDIRECT: &str = NamedBy::AccelRedirect.field();
         let has = |by| self.named.iter().any(|named| named.by() == by);
-        Naming { sendfile: has(NamedBy::Sendfile), accel_redirect: has(NamedBy::AccelRedirect) }
+        match (has(NamedBy::Sendfile), has(NamedBy::AccelRedirect)) {
+            (true, true) => &[SENDFILE, ACCEL_REDIRECT],
+            (true, false) => &[SENDFILE],
+            (false, true) => &[ACCEL_REDIRECT],
+            (false, false) => &[],
+        }
     }
 
     /// The Cache-Control field of a file; empty: no such field. The first rule that matches decides, and without one
@@ -125,41 +132,12 @@ pub enum NamedBy {
 
 impl NamedBy {
     /// The name of the field.
-    pub fn field(self) -> &'static str {
+    pub const fn field(self) -> &'static str {
         match self {
             Self::Sendfile => "X-Sendfile",
             Self::AccelRedirect => "X-Accel-Redirect",
         }
     }
-}
-
-/// The fields that are for the server, since there are folders for them. The others are for the client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Naming {
-    sendfile: bool,
-    accel_redirect: bool,
-}
-
-impl Naming {
-    /// How the field of this name names a file. `None`: it does not.
-    #[inline]
-    pub fn by(self, field: &[u8]) -> Option<NamedBy> {
-        if !self.sendfile && !self.accel_redirect {
-            return None;
-        }
-        let is = |by: NamedBy| field.eq_ignore_ascii_case(by.field().as_bytes()).then_some(by);
-        let sendfile = self.sendfile.then(|| is(NamedBy::Sendfile)).flatten();
-        sendfile.or_else(|| self.accel_redirect.then(|| is(NamedBy::AccelRedirect)).flatten())
-    }
-}
-
-/// A file that the application has named.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedFile {
-    /// By this field.
-    pub by: NamedBy,
-    /// The value of the field, in the characters that the application gave.
-    pub value: String,
 }
 
 /// A rule for the Cache-Control field.

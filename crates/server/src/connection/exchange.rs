@@ -14,6 +14,7 @@ use crate::connection::room::PATIENCE;
 pub use crate::connection::room::{WaitingCount, next_patience};
 use crate::connection::runner::Runner;
 use crate::connection::state::Next;
+pub use crate::connection::transaction::Asked;
 use crate::connection::transaction::Transaction;
 use crate::observe::level::Level;
 use crate::observe::probes;
@@ -30,7 +31,6 @@ use crate::response::payload::FileSource;
 pub use crate::response::payload::Payload;
 use crate::response::producer::Outlet;
 pub use crate::response::producer::{Position, Sent};
-use crate::static_config::{NamedFile, Naming};
 
 /// A body shorter than its `Content-Length`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,41 +145,44 @@ impl Exchange {
         self.connection().shared().memory.has_room_for_response(bytes)
     }
 
-    /// Has the I/O side ask the responders again, in its next round. Called by a thread that has looked for a file and
-    /// found none: those that look for files pass the request on.
+    /// Has the I/O side ask the responders again, in its next round. Called by a thread to which one of them has left the
+    /// request.
     pub(crate) fn dispatch_later(mut self) {
-        if let Some(Parts { mut transaction, connection }) = self.take_parts() {
-            transaction.is_no_file = true;
+        if let Some(Parts { transaction, connection }) = self.take_parts() {
             connection.clone().host().dispatch_later(transaction, connection);
         }
     }
 
-    /// True when it is known that the request is for no file.
-    pub(crate) fn is_no_file(&self) -> bool {
-        self.parts().transaction.is_no_file
+    /// So many responders, the first ones, have passed the request on: they are not asked again.
+    pub(crate) fn set_passed_on(&mut self, responders: usize) {
+        self.parts_mut().transaction.passed_on = responders;
     }
 
-    /// The fields by which the application names files.
+    /// How many responders have passed the request on.
+    pub(crate) fn passed_on(&self) -> usize {
+        self.parts().transaction.passed_on
+    }
+
+    /// The names of the fields by which the application asks for a responder. Letters of either case are the same.
     #[inline]
-    pub fn naming(&self) -> Naming {
-        let config = &self.connection().shared().config.static_files;
-        if config.named.is_empty() { Naming::default() } else { config.naming() }
+    pub fn asking_fields(&self) -> &'static [&'static str] {
+        self.connection().shared().asking_fields.get().copied().unwrap_or_default()
     }
 
-    /// Has this file sent in place of the body: what is sent from now on is discarded, and [`Exchange::finish`] leaves
-    /// the response to the I/O side. `None`: the body is sent after all.
-    pub fn name_file(&mut self, named: Option<NamedFile>) {
-        self.parts_mut().transaction.named = named;
+    /// Has a responder complete the response, whose head the application has filled in: what is sent from now on is
+    /// discarded, and [`Exchange::finish`] leaves the response to the I/O side. `None`: the body is sent after all.
+    pub fn ask(&mut self, asked: Option<Asked>) {
+        self.parts_mut().transaction.asked = asked;
     }
 
-    /// True when a file is sent in place of the body.
-    pub fn has_named_file(&self) -> bool {
-        self.parts().transaction.named.is_some()
+    /// True when a responder completes the response, in place of the application's body.
+    pub fn has_asked(&self) -> bool {
+        self.parts().transaction.asked.is_some()
     }
 
-    /// Takes the file that the application has named, if it has. The caller responds with it.
-    pub(crate) fn take_named_file(&mut self) -> Option<NamedFile> {
-        self.parts_mut().transaction.named.take()
+    /// Takes what the application asks for. The caller completes the response.
+    pub(crate) fn take_asked(&mut self) -> Option<Asked> {
+        self.parts_mut().transaction.asked.take()
     }
 
     /// Counts the response as one of static files.
@@ -309,7 +312,7 @@ impl Exchange {
         &mut self,
         send: impl FnOnce(&mut crate::response::producer::Response, &Outlet<'_>, &mut Record) -> (Sent, After),
     ) -> Sent {
-        if self.has_named_file() {
+        if self.has_asked() {
             return Sent::Enough;
         }
         self.parts_mut().with_outlet(send)
@@ -386,14 +389,14 @@ impl Exchange {
     /// # Errors
     /// [`Short`], with the missing byte count, when fewer bytes were sent than the head promised.
     pub fn finish(self) -> Result<(), Short> {
-        if self.has_named_file() {
+        if self.has_asked() {
             self.leave_to_responders();
             return Ok(());
         }
         self.finish_as(Finish::Done)
     }
 
-    /// The application is done, and a file is sent in place of its body: has the I/O side ask the responders again.
+    /// The application is done, and a responder completes the response: leaves it to the I/O side.
     fn leave_to_responders(mut self) {
         let Some(Parts { mut transaction, connection }) = self.take_parts() else { return };
         if let Some(incoming) = transaction.incoming.take() {

@@ -152,7 +152,7 @@ pub fn send_memory(exchange: &mut Exchange, bytes: &Arc<Vec<u8>>) -> Sent {
 /// The length of the representation if conditions and ranges are to be applied to the application's response, of whose
 /// body there are so many bytes.
 fn whole_length(exchange: &mut Exchange, available: u64) -> Option<u64> {
-    if exchange.head_sent() || exchange.has_named_file() {
+    if exchange.head_sent() || exchange.has_asked() {
         return None;
     }
     let head = exchange.head();

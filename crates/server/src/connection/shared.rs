@@ -2,8 +2,8 @@
 //!
 //! Any thread uses these.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 
 use crate::config::{Config, ListenerProtocol};
 use crate::connection::lifecycle::Lifecycle;
@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) waiting: Arc<AtomicUsize>,
     pub(crate) counts: Counts,
     pub(crate) notices: Notices,
+    /// The fields of heads by which the application asks for a responder.
+    pub(crate) asking_fields: OnceLock<&'static [&'static str]>,
 }
 
 impl Shared {
@@ -57,6 +59,7 @@ impl Shared {
             timers: Timers::default(),
             clock: Clock::new(),
             lifecycle: Lifecycle::new(),
+            asking_fields: OnceLock::new(),
             memory,
             spill: Spill::new(config.response_spill, disk.clone()),
             disk,

@@ -15,7 +15,6 @@ use crate::request::memory::{Charge, ClientMemory};
 use crate::request::stream::{Incoming, Rest};
 use crate::request::{Request, RequestBody};
 use crate::response::producer::Response;
-use crate::static_config::NamedFile;
 
 /// A head of at most this many bytes is not charged if it arrives complete, and its buffer is kept for the next
 /// request.
@@ -34,6 +33,15 @@ pub enum Outcome {
     Over,
 }
 
+/// A field of the application's head that is for a responder, and not for the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Its name, one of [`Exchange::asking_fields`](crate::Exchange::asking_fields).
+    pub field: &'static str,
+    /// Its value, in the characters that the application gave.
+    pub value: String,
+}
+
 /// See the module.
 pub(crate) struct Transaction {
     pub(crate) request: Request,
@@ -48,10 +56,10 @@ pub(crate) struct Transaction {
     pub(crate) incoming: Option<Arc<Incoming>>,
     /// What is left of a body that was read while it arrived, once the application is done.
     pub(crate) rest: Option<Rest>,
-    /// The file that is sent in place of the application's body.
-    pub(crate) named: Option<NamedFile>,
-    /// It has been looked for a file for the request, and there is none.
-    pub(crate) is_no_file: bool,
+    /// What the application asks a responder for: the response, in place of its own body.
+    pub(crate) asked: Option<Asked>,
+    /// How many responders have passed the request on.
+    pub(crate) passed_on: usize,
     /// The values that the application has left in `environ` for the access log, in the order of
     /// [`Format::variables`](crate::Format::variables).
     pub(crate) variables: Vec<Option<Vec<u8>>>,
@@ -70,8 +78,8 @@ impl Transaction {
             follower: None,
             incoming: None,
             rest: None,
-            named: None,
-            is_no_file: false,
+            asked: None,
+            passed_on: 0,
             variables: Vec::new(),
             charge: Charge::default(),
         }
@@ -94,8 +102,8 @@ impl Transaction {
         self.request.body = RequestBody::Empty;
         self.incoming = None;
         self.rest = None;
-        self.named = None;
-        self.is_no_file = false;
+        self.asked = None;
+        self.passed_on = 0;
         self.variables.clear();
         self.runner = None;
         self.follower = None;

@@ -24,14 +24,23 @@ pub(crate) enum Disposition {
 pub(crate) trait Responder: Send + Sync + 'static {
     /// Takes the request, or passes it on.
     fn respond(&self, exchange: Exchange) -> Disposition;
+
+    /// The same after the application, which has filled in the head and asks for a responder.
+    fn respond_after(&self, exchange: Exchange) -> Disposition {
+        Disposition::Passed(exchange)
+    }
 }
 
-/// Asks the responders in order until one takes the request. If it has responded at once, the caller owns the
-/// connection again: returns what the owner does next. A request that all of them pass on is dropped, and so answered
-/// 500.
+/// Asks the responders in order until one takes the request, or the response that the application asks one for. If it
+/// has responded at once, the caller owns the connection again: returns what the owner does next. A request that all of
+/// them pass on is dropped, and so answered 500.
 pub(crate) fn respond(responders: &[Box<dyn Responder>], mut exchange: Exchange) -> Option<Next> {
-    for responder in responders {
-        match responder.respond(exchange) {
+    let is_after = exchange.has_asked();
+    // After the application, the one that it asks for may be among those that have passed the request on.
+    let first = if is_after { 0 } else { exchange.passed_on() };
+    for responder in responders.iter().skip(first) {
+        let disposition = if is_after { responder.respond_after(exchange) } else { responder.respond(exchange) };
+        match disposition {
             Disposition::Taken => return None,
             Disposition::Done(next) => return Some(next),
             Disposition::Passed(passed) => exchange = passed,
@@ -50,7 +59,7 @@ mod tests {
 
     use super::{Disposition, Responder, respond};
     use crate::config::Config;
-    use crate::connection::exchange::Exchange;
+    use crate::connection::exchange::{Asked, Exchange};
     use crate::executor::greenlets::testing::Served;
 
     /// Takes every request and responds with this status, or passes all on.
@@ -91,6 +100,51 @@ mod tests {
         let served = Served::new(Config::default());
         assert_eq!(ask(&served, &[Some(404), Some(403)]), (String::from("404"), 1));
         assert_eq!(ask(&served, &[None, Some(403), Some(404)]), (String::from("403"), 2));
+        served.end();
+    }
+
+    #[test]
+    fn after_the_application_the_responder_that_it_asks_for_responds_and_the_others_are_not_asked() {
+        struct After;
+
+        impl Responder for After {
+            fn respond(&self, exchange: Exchange) -> Disposition {
+                Disposition::Passed(exchange)
+            }
+
+            fn respond_after(&self, mut exchange: Exchange) -> Disposition {
+                let Some(Asked { field: "X-Status", value }) = exchange.take_asked() else {
+                    return Disposition::Passed(exchange);
+                };
+                exchange.fail(value.parse().unwrap(), None);
+                Disposition::Taken
+            }
+        }
+
+        let served = Served::new(Config::default());
+        let asked = Arc::new(AtomicUsize::new(0));
+        for (field, status) in [("X-Status", "404"), ("X-Other", "500")] {
+            let (client, mut exchange) = served.exchange();
+            exchange.set_passed_on(2);
+            exchange.ask(Some(Asked { field, value: String::from("404") }));
+            let first = Scripted { status: Some(403), asked: asked.clone() };
+            assert!(respond(&[Box::new(first), Box::new(After)], exchange).is_none());
+            assert_eq!(status_of(client), status);
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 0);
+        served.end();
+    }
+
+    #[test]
+    fn responders_that_have_passed_a_request_on_are_not_asked_again() {
+        let served = Served::new(Config::default());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let scripted =
+            |status| -> Box<dyn Responder> { Box::new(Scripted { status: Some(status), asked: asked.clone() }) };
+        let (client, mut exchange) = served.exchange();
+        exchange.set_passed_on(1);
+        assert!(respond(&[scripted(404), scripted(403)], exchange).is_none());
+        assert_eq!((status_of(client).as_str(), asked.load(Ordering::SeqCst)), ("403", 1));
         served.end();
     }
 

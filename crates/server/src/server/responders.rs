@@ -22,12 +22,15 @@ pub(super) fn in_order(
     dispatcher: &Arc<Dispatcher>,
     executor: Arc<dyn Turns>,
 ) -> io::Result<Vec<Box<dyn Responder>>> {
+    let config = &context.config.static_files;
     let mut responders: Vec<Box<dyn Responder>> = Vec::new();
-    if !context.config.static_files.named.is_empty() {
-        responders.push(Box::new(NamedFiles::new(&context.config.static_files, context.disk.clone())?));
+    if !config.named.is_empty() {
+        context.asking_fields.get_or_init(|| config.naming_fields());
+        responders.push(Box::new(NamedFiles::new(config, context.disk.clone())?));
     }
-    if !context.config.static_files.mounts.is_empty() {
-        responders.push(Box::new(StaticFiles::new(context.config.static_files.clone(), context.disk.clone())?));
+    if !config.mounts.is_empty() {
+        let position = responders.len();
+        responders.push(Box::new(StaticFiles::new(config.clone(), context.disk.clone(), position)?));
     }
     responders.push(Box::new(Full { dispatcher: dispatcher.clone() }));
     responders.push(Box::new(Queue { dispatcher: dispatcher.clone(), executor }));

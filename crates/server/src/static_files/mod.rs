@@ -60,6 +60,8 @@ struct Shared {
     turns: Turns,
     disk: Arc<Disk>,
     look_ups: Arc<LookUps>,
+    /// How many responders are asked before this one.
+    position: usize,
 }
 
 /// What is to be done with a request.
@@ -75,11 +77,11 @@ enum Outcome {
 }
 
 impl StaticFiles {
-    /// Opens the folders.
+    /// Opens the folders. `position`: how many responders are asked before this one.
     ///
     /// # Errors
     /// One cannot be opened; the error names it.
-    pub(crate) fn new(config: StaticConfig, disk: Arc<Disk>) -> io::Result<Self> {
+    pub(crate) fn new(config: StaticConfig, disk: Arc<Disk>, position: usize) -> io::Result<Self> {
         let folders = Folders::open(&config, &disk)?;
         let cache = Arc::new(Cache::new(config.memory, config.descriptors));
         let slab = Slab::new().ok();
@@ -87,16 +89,13 @@ impl StaticFiles {
         let compressor = config.compress.then(compressor);
         let turns = Turns::new(disk.clone());
         let look_ups = Arc::default();
-        Ok(Self(Arc::new(Shared { config, folders, cache, compressor, slab, turns, disk, look_ups })))
+        Ok(Self(Arc::new(Shared { config, folders, cache, compressor, slab, turns, disk, look_ups, position })))
     }
 }
 
 impl Responder for StaticFiles {
     fn respond(&self, mut exchange: Exchange) -> Disposition {
         let shared = &self.0;
-        if exchange.is_no_file() {
-            return Disposition::Passed(exchange);
-        }
         match shared.respond(&mut exchange, Wait::No) {
             Outcome::Responded => {
                 exchange.count_static();
@@ -141,7 +140,10 @@ impl Shared {
                 exchange.count_static();
                 exchange.finish_by_io();
             }
-            Outcome::Passed | Outcome::Unknown => exchange.dispatch_later(),
+            Outcome::Passed | Outcome::Unknown => {
+                exchange.set_passed_on(self.position + 1);
+                exchange.dispatch_later();
+            }
             Outcome::Waiting => {
                 let again = self.clone();
                 self.turns.wait(move || again.respond_waiting(exchange));
@@ -382,7 +384,7 @@ mod tests {
             let held = held.clone();
             disk.run(move || _ = lock(&held).recv());
         }
-        let files = StaticFiles::new(config, disk).unwrap();
+        let files = StaticFiles::new(config, disk, 0).unwrap();
         let clients: Vec<_> = ["/ab", "/a%62", "/%61%62"]
             .into_iter()
             .map(|path| {
@@ -407,7 +409,7 @@ mod tests {
         let served = Served::new(Config::default());
         // With such links every path is looked up by a disk thread.
         let config = StaticConfig { mounts: vec![mount("")], symlinks: Links::Follow, ..StaticConfig::default() };
-        let files = StaticFiles::new(config, Arc::new(Disk::new())).unwrap();
+        let files = StaticFiles::new(config, Arc::new(Disk::new()), 0).unwrap();
         let (mut client, exchange) = served.exchange();
         assert!(matches!(files.respond(exchange), Disposition::Taken));
         let mut response = String::new();

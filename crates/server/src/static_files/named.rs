@@ -1,7 +1,8 @@
 //! Files that the application names, in `X-Sendfile` or `X-Accel-Redirect`, in place of a body of its own.
 //!
-//! The application has run and its thread is released: the request is dispatched again, and its exchange has the
-//! application's head and the name of the file. It is looked up at once if the system has all that it needs in memory,
+//! The application has run and its thread is released, the request is dispatched again, and its
+//! exchange has the application's head
+//! and its field. It is looked up at once if the system has all that it needs in memory,
 //! otherwise by a disk thread. Nothing is kept: whoever may have a file is decided for each request, and a file that
 //! was replaced is sent as it is now.
 //!
@@ -16,7 +17,7 @@ use tailrace_http::encode::ResponseHead;
 use tailrace_http::named_file::{names, readings};
 use tailrace_http::static_path::{DotFiles, PathError, RelativePath, decode, encode};
 
-use crate::connection::exchange::Exchange;
+use crate::connection::exchange::{Asked, Exchange};
 use crate::connection::representation::{send, send_error};
 use crate::dispatch::responder::{Disposition, Responder};
 use crate::observe::level::Level;
@@ -25,7 +26,7 @@ use crate::os::resolve::{Found, Root, Unresolved, real_path};
 use crate::os::sync::lock;
 use crate::request::disk::Disk;
 use crate::request::share::Share;
-use crate::static_config::{Mount, NamedBy, NamedFile, NamedFolder, StaticConfig};
+use crate::static_config::{Mount, NamedBy, NamedFolder, StaticConfig};
 use crate::static_files::entry::Representation;
 use crate::static_files::folders::REOPEN;
 use crate::static_files::lookup::{Lookup, MustWait, Place, Purpose, Wait};
@@ -77,6 +78,21 @@ struct Opened {
     since: Millis,
 }
 
+/// A file that the application has named.
+struct NamedFile {
+    by: NamedBy,
+    /// The value of the field, in the characters that the application gave.
+    value: String,
+}
+
+impl NamedFile {
+    /// `None`: another responder is asked.
+    fn of(asked: Asked) -> Option<Self> {
+        let by = [NamedBy::Sendfile, NamedBy::AccelRedirect].into_iter().find(|by| by.field() == asked.field)?;
+        Some(Self { by, value: asked.value })
+    }
+}
+
 /// A file that is not sent, and why.
 struct Refused {
     reason: String,
@@ -102,8 +118,12 @@ impl NamedFiles {
 }
 
 impl Responder for NamedFiles {
-    fn respond(&self, mut exchange: Exchange) -> Disposition {
-        let Some(named) = exchange.take_named_file() else { return Disposition::Passed(exchange) };
+    fn respond(&self, exchange: Exchange) -> Disposition {
+        Disposition::Passed(exchange)
+    }
+
+    fn respond_after(&self, mut exchange: Exchange) -> Disposition {
+        let Some(named) = exchange.take_asked().and_then(NamedFile::of) else { return Disposition::Passed(exchange) };
         let shared = &self.0;
         if let Ok(()) = shared.respond(&mut exchange, &named, Wait::No) {
             return Disposition::Done(exchange.finish_here());

@@ -235,7 +235,7 @@ impl WsgiApplication {
                     self.surplus.warn_of_response(py, exchange);
                 }
                 let body_bytes = exchange.record().body_bytes;
-                if body_bytes == 0 && exchange.head().status_code() == 200 && !exchange.has_named_file() {
+                if body_bytes == 0 && exchange.head().status_code() == 200 && !exchange.has_asked() {
                     self.surplus.warn_of_unsent_file(py, exchange);
                 }
                 let may_be_short = exchange.head().declared_length().unwrap_or(0) > body_bytes;

@@ -37,7 +37,7 @@ pub(crate) fn deliver<'py>(
     state: &ResponseState,
     iterable: &Bound<'py, PyAny>,
 ) -> PyResult<Delivered<'py>> {
-    if state.has_named_file(py) {
+    if state.has_asked(py) {
         return Ok(Delivered::Well);
     }
     let rest = if let Ok(list) = iterable.cast_exact::<PyList>() {

@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyMemoryError, PyTypeError, PyUnicodeError, PyValueError}
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use tailrace_http::encode::{HeadFault, ResponseHead};
-use tailrace_server::{NamedBy, NamedFile, Naming};
+use tailrace_server::Asked;
 
 use crate::ffi::latin1::as_latin1;
 use crate::ffi::sequences;
@@ -32,8 +32,8 @@ pub(crate) struct LastHead {
     misses: u32,
 }
 
-/// Fills `head` from what the application gave, but for the field that names a file. Returns that file, if it is to be
-/// sent: by mod_xsendfile's example only with the status 200, and with 206, which Flask gives where the client asks for
+/// Fills `head` from what the application gave, but for the field that asks for a responder. Returns that field, if it
+/// is to be followed: by mod_xsendfile's example only with the status 200, and with 206, which Flask gives where the client asks for
 /// a range. An error page of the application's keeps its body.
 ///
 /// # Errors
@@ -43,8 +43,8 @@ pub(crate) fn fill(
     status: &Bound<'_, PyAny>,
     headers: &Bound<'_, PyAny>,
     last: &mut LastHead,
-    naming: Naming,
-) -> PyResult<Option<NamedFile>> {
+    asking_fields: &'static [&'static str],
+) -> PyResult<Option<Asked>> {
     let status = status.cast::<PyString>().map_err(|_| {
         PyTypeError::new_err(format!("status must be str such as \"200 OK\", not {}", type_name(status)))
     })?;
@@ -58,7 +58,7 @@ pub(crate) fn fill(
         return Err(PyUnicodeError::new_err("status has a character beyond latin-1 (PEP 3333)"));
     };
     head.status(line).map_err(fault)?;
-    let mut filling = Filling { head, naming, named: None };
+    let mut filling = Filling { head, asking_fields, asked: None };
     if let Ok(headers) = headers.cast::<PyList>() {
         for header in headers {
             filling.add(&header)?;
@@ -68,11 +68,11 @@ pub(crate) fn fill(
             filling.add(&header)?;
         }
     }
-    let named = filling.named.take();
-    if named.is_none() {
+    let asked = filling.asked.take();
+    if asked.is_none() {
         last.keep(head, status, headers);
     }
-    Ok(named.filter(|_| matches!(head.status_code(), 200 | 206)))
+    Ok(asked.filter(|_| matches!(head.status_code(), 200 | 206)))
 }
 
 /// PEP 3333 requires a list. Any other iterable of pairs is accepted, but not a mapping or a string, which are
@@ -108,8 +108,8 @@ fn fault(fault: HeadFault) -> PyErr {
 /// A head that is being filled.
 struct Filling<'a> {
     head: &'a mut ResponseHead,
-    naming: Naming,
-    named: Option<NamedFile>,
+    asking_fields: &'static [&'static str],
+    asked: Option<Asked>,
 }
 
 impl Filling<'_> {
@@ -135,8 +135,10 @@ impl Filling<'_> {
             ))
         })?;
         let octets = as_latin1(&name);
-        if let Some(by) = octets.and_then(|name| self.naming.by(name)) {
-            return self.name(by, &value);
+        if let Some(name) = octets
+            && let Some(field) = self.asking_fields.iter().find(|field| name.eq_ignore_ascii_case(field.as_bytes()))
+        {
+            return self.ask(field, &value);
         }
         match (octets, as_latin1(&value)) {
             (Some(name), Some(value)) => self.head.field(name, value).map_err(fault),
@@ -148,24 +150,23 @@ impl Filling<'_> {
     }
 
     /// A file is named. Its name may have any characters: the field is not sent, and Flask gives it as it is.
-    fn name(&mut self, by: NamedBy, value: &Bound<'_, PyString>) -> PyResult<()> {
-        if let Some(other) = &self.named {
-            let (first, second) = (other.by.field(), by.field());
-            return Err(PyValueError::new_err(if first == second {
+    fn ask(&mut self, field: &'static str, value: &Bound<'_, PyString>) -> PyResult<()> {
+        if let Some(Asked { field: first, .. }) = &self.asked {
+            return Err(PyValueError::new_err(if *first == field {
                 format!("header \"{first}\" is given twice: a response has one file")
             } else {
-                format!("headers \"{first}\" and \"{second}\" name a file each: a response has one")
+                format!("headers \"{first}\" and \"{field}\" name a file each: a response has one")
             }));
         }
         let value = value.to_string_lossy().into_owned();
         if value.bytes().any(|octet| octet.is_ascii_control()) {
             let fault = HeadFault::FieldValue {
-                name: by.field().to_owned(),
+                name: field.to_owned(),
                 value: value.chars().take(80).collect::<String>().escape_debug().to_string(),
             };
             return Err(PyValueError::new_err(fault.to_string()));
         }
-        self.named = Some(NamedFile { by, value });
+        self.asked = Some(Asked { field, value });
         Ok(())
     }
 }
@@ -230,7 +231,7 @@ mod tests {
         // The result of an earlier call must not show.
         head.status(b"404 Not Found").unwrap();
         head.field(b"X-Old", b"old").unwrap();
-        fill(&mut head, status, headers, last, Naming::default()).unwrap();
+        fill(&mut head, status, headers, last, &[]).unwrap();
         head.bytes().to_vec()
     }
 
@@ -301,8 +302,7 @@ mod tests {
                 ("[(b'X-A', 'a')]", "not bytes"),
             ] {
                 let mut head = ResponseHead::default();
-                let error = fill(&mut head, &status, &list(py, headers), &mut LastHead::default(), Naming::default())
-                    .unwrap_err();
+                let error = fill(&mut head, &status, &list(py, headers), &mut LastHead::default(), &[]).unwrap_err();
                 assert!(error.to_string().contains(part), "{headers}: {error}");
             }
             for headers in ["{'a': 'b'}", "'ab'", "b'ab'", "5", "None"] {

@@ -221,9 +221,9 @@ impl ResponseState {
         length
     }
 
-    /// True when the application has named a file that is sent in place of its body.
-    pub(crate) fn has_named_file(&self, py: Python<'_>) -> bool {
-        self.phase.peek(py, |phase| matches!(phase, Phase::Held(response) if response.exchange.has_named_file()))
+    /// True when a responder completes the response in place of the application's body.
+    pub(crate) fn has_asked(&self, py: Python<'_>) -> bool {
+        self.phase.peek(py, |phase| matches!(phase, Phase::Held(response) if response.exchange.has_asked()))
     }
 
     /// The ticket comes back after others of the thread that are ready have run. False: it will not.

@@ -292,12 +292,12 @@ fn begin(
     }
     response.started = false;
     let exchange = &mut response.exchange;
-    let naming = exchange.naming();
-    if exchange.has_named_file() {
-        exchange.name_file(None);
+    let asking_fields = exchange.asking_fields();
+    if exchange.has_asked() {
+        exchange.ask(None);
     }
-    if let Some(named) = fill(exchange.head(), &arguments.status, headers, last, naming)? {
-        exchange.name_file(Some(named));
+    if let Some(asked) = fill(exchange.head(), &arguments.status, headers, last, asking_fields)? {
+        exchange.ask(Some(asked));
     }
     response.started = true;
     Ok(())
