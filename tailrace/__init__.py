@@ -18,16 +18,16 @@ import sys
 
 if os.path.basename(sys.argv[0]) == "tailrace" or (sys.argv[0] == "-m" and "tailrace" in sys.orig_argv):
     # Importing the command takes a third of a second. `command.main` restores KeyboardInterrupt.
-    from tailrace.process import early
+    from tailrace.system import early
 
     early.protect()
 
 from tailrace._tailrace import ClientDisconnected, RequestBodyError, RequestTimeout, __version__
 from tailrace.embed.run import run
 from tailrace.embed.thread import serve_in_thread
-from tailrace.process.deliveries import on_delivery
-from tailrace.process.errors import BindError, ConfigError, LoadError, TailraceError
-from tailrace.process.log import LogHandler
+from tailrace.errors import BindError, ConfigError, LoadError, TailraceError
+from tailrace.logs.deliveries import on_delivery
+from tailrace.logs.log import LogHandler
 
 __all__ = [
     "BindError",

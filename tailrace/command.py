@@ -22,17 +22,18 @@ from tailrace._tailrace import __version__
 from tailrace.cli import arguments, folders, log_settings, show, static_list, values
 from tailrace.cli.options import OPTIONS
 from tailrace.cli.settings import effective
+from tailrace.errors import ConfigError, LoadError, TailraceError
+from tailrace.inspect import trace
+from tailrace.logs import log
 from tailrace.master import main as master
 from tailrace.master import service
-from tailrace.process import descriptors, directory, early, log
-from tailrace.process.errors import ConfigError, LoadError, TailraceError
-from tailrace.process.exit import leave
-from tailrace.process.printable import printable
-from tailrace.status import trace
+from tailrace.printable import printable
+from tailrace.system import descriptors, directory, early
+from tailrace.system.exit import leave
 from tailrace.worker import single
 
 if TYPE_CHECKING:
-    from tailrace.status.ask import Asked
+    from tailrace.inspect.ask import Asked
 
 _EXAMPLES: Final = """\b
 Examples:
@@ -305,7 +306,8 @@ def _threads(status: str | None, pid: int | None, json: bool, config: str | None
     requests. Stacks need `pip install 'tailrace[status]'`.
     """
     # With an HTTP client, whose ssl must not be imported in a server before gevent has patched it.
-    from tailrace.status import ask, threads
+    from tailrace.inspect import ask
+    from tailrace.status import threads
 
     if pid is not None and status is not None:
         raise click.UsageError("give --status or --pid, not both")
@@ -322,7 +324,7 @@ def _threads(status: str | None, pid: int | None, json: bool, config: str | None
 
 def _asked(status: str | None, config: str | None) -> Asked:
     """The server whose address was given, or is set. Raises ConfigError."""
-    from tailrace.status import ask
+    from tailrace.inspect import ask
 
     if status is None:
         status = arguments.settings_of({"config": config})[0]["status"].value
@@ -367,7 +369,7 @@ def _top(status: str | None, interval: float, config: str | None) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("not a terminal; use `tailrace threads` to print the threads once")
     try:
-        from tailrace.status import top
+        from tailrace.inspect import top
     except ImportError as error:
         raise ConfigError(
             f"`tailrace top` needs the package textual; `pip install 'tailrace[top]'` ({error})"

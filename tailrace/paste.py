@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tailrace.embed.run import run
-from tailrace.process import log
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
+from tailrace.logs import log
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication

@@ -19,7 +19,7 @@ from harness.pages import ROOT
 from harness.peers import PEER, peer_in_thread
 from harness.server import Server
 
-from tailrace.process import log
+from tailrace.logs import log
 
 # A shell without job control, or nohup, starts its commands with some of these signals ignored, and every server of the
 # tests would inherit that.

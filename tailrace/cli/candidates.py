@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from tailrace.cli.callables import accepts, is_asgi
-from tailrace.process.errors import LoadError
+from tailrace.errors import LoadError
 
 _FACTORY_NAMES: Final = (
     "create_app",

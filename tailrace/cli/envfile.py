@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from dotenv.parser import parse_stream
 
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
 
 
 def read(path: str, environ: Mapping[str, str]) -> dict[str, str]:

@@ -8,8 +8,8 @@ import stat
 from dataclasses import replace
 
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.process import log
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
+from tailrace.logs import log
 
 
 def located(settings: ServerSettings, directory: str | None = None) -> ServerSettings:
@@ -31,9 +31,7 @@ def located(settings: ServerSettings, directory: str | None = None) -> ServerSet
         if file is not None:
             flag = f"{option} {file}"
             if not static:
-                raise ConfigError(
-                    f"{flag}: the file must be in a --static folder; add one, as in --static /=./dist"
-                )
+                raise ConfigError(f"{flag}: the file must be in a --static folder; add one, as in --static /=./dist")
             if not any(os.path.isfile(os.path.join(folder, file)) for _, folder in static):
                 raise ConfigError(
                     f"{flag}: no --static folder contains this file ({', '.join(folder for _, folder in static)}); "

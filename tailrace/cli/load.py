@@ -21,8 +21,9 @@ from tailrace.cli import candidates
 from tailrace.cli.callables import accepts, described, is_asgi, kind_of
 from tailrace.cli.candidates import file_names, nearest, public_names
 from tailrace.cli.tracebacks import formatted, summary, users_frames
-from tailrace.process import forks, log
-from tailrace.process.errors import LoadError
+from tailrace.errors import LoadError
+from tailrace.logs import log
+from tailrace.system import forks
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication

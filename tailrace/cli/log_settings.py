@@ -13,8 +13,8 @@ from dataclasses import replace
 from tailrace.cli.options import BY_NAME
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import DEFAULT, Settings, effective
-from tailrace.process import log, log_config
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
+from tailrace.logs import log, log_config
 
 # What `--log-config` says instead.
 SAID_BY_THE_FILE = ("log", "log_format", "log_level")

@@ -20,8 +20,8 @@ from tailrace.cli.option import Option, Place
 from tailrace.cli.options import BY_NAME, CONFLICTS, OPTIONS
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.unknown import nearest
-from tailrace.process import log
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
+from tailrace.logs import log
 
 if sys.version_info >= (3, 11):
     import tomllib

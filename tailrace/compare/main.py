@@ -26,8 +26,8 @@ from tailrace.compare.resume import Earlier
 from tailrace.compare.scenarios.scenario import Ask, Scenario
 from tailrace.compare.scenarios.syscalls import Syscalls
 from tailrace.compare.served import files
-from tailrace.process.errors import ConfigError
-from tailrace.process.signals import handled
+from tailrace.errors import ConfigError
+from tailrace.system.signals import handled
 
 OUTPUT = Path("comparison")
 # Tools by their Debian packages.

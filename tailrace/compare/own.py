@@ -25,7 +25,7 @@ from tailrace.compare.peers import TAILRACE_GEVENT, Peer
 from tailrace.compare.results import Metric, Sample
 from tailrace.compare.scenarios.rate import Rate
 from tailrace.compare.scenarios.scenario import Ask, Scenario
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
 
 # The form that the other servers accept, too: no call, no file.
 APPLICATION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")

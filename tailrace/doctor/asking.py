@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import quote, urlsplit
 
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
 
 # Of a longer response no more than this is kept (bytes), and what needs all of it is not said.
 _MOST_KEPT: Final = 256 << 20

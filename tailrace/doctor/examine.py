@@ -46,8 +46,8 @@ from tailrace.doctor.measured import (
     SpoiltWrapper,
 )
 from tailrace.embed.thread import serving
-from tailrace.process import log
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
+from tailrace.logs import log
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

@@ -18,8 +18,9 @@ from tailrace.doctor import places, show
 from tailrace.doctor.asking import request
 from tailrace.doctor.examine import examine
 from tailrace.doctor.findings import findings, hints
-from tailrace.process import directory, log
-from tailrace.process.errors import CANNOT_START, ConfigError
+from tailrace.errors import CANNOT_START, ConfigError
+from tailrace.logs import log
+from tailrace.system import directory
 from tailrace.worker import core
 
 WELL: Final = 0

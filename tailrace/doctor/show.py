@@ -10,7 +10,7 @@ import click
 
 from tailrace.advice.finding import Finding, counted, time_of
 from tailrace.doctor.measured import FILE, GENERATOR, ITERABLE, WRAPPER, Delivery, Measured
-from tailrace.process.printable import printable
+from tailrace.printable import printable
 
 _WIDTH: Final = 79
 _LABEL: Final = 14

@@ -25,7 +25,7 @@ from tailrace.cli import load
 from tailrace.cli.option import Place
 from tailrace.cli.settings import effective, from_keywords
 from tailrace.greenlets.hub import WorkerGreenlets
-from tailrace.process import binds, sockets
+from tailrace.system import binds, sockets
 from tailrace.worker import core
 from tailrace.worker.announce import announce
 from tailrace.worker.prepare import prepared

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from tailrace.cli import load, log_settings
 from tailrace.cli.option import Place
 from tailrace.cli.settings import effective, from_keywords
+from tailrace.logs import log
 from tailrace.master import main as master
-from tailrace.process import log
-from tailrace.process.exit import leave
+from tailrace.system.exit import leave
 from tailrace.worker import single
 
 if TYPE_CHECKING:

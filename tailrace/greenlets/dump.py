@@ -18,7 +18,7 @@ from gevent.hub import Hub
 from greenlet import getcurrent, greenlet
 
 from tailrace.greenlets import hub, stacks
-from tailrace.process import log
+from tailrace.logs import log
 
 if TYPE_CHECKING:
     from tailrace.greenlets.hub import WorkerGreenlets

@@ -31,7 +31,7 @@ import gevent.monkey
 from gevent.hub import Hub
 
 from tailrace.greenlets import overdue, scheduling, stacks
-from tailrace.process.title import name_thread
+from tailrace.system.title import name_thread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,8 +16,8 @@ import sysconfig
 import warnings
 from typing import Any, Final
 
-from tailrace.process import log
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
+from tailrace.logs import log
 
 _REMEDY: Final = "pip install 'tailrace[gevent]'"
 # Modules that keep functions of the standard library from when they are imported: patching comes too late for them.

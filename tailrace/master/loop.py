@@ -33,17 +33,18 @@ from typing import Final
 
 from tailrace._tailrace import Scoreboard
 from tailrace.cli.server_settings import ServerSettings
+from tailrace.errors import WorkerError
+from tailrace.logs import log
 from tailrace.master import hang, plan, recycle, watch, workers
 from tailrace.master.plan import FAILURES, Drain, Fork, Kill, Loading, Plan, SlowBoot, Verdict
 from tailrace.master.service import FilesChanged, Service, Upgraded
 from tailrace.master.status import States
 from tailrace.master.tally import HANG, RELOAD, Tally
 from tailrace.master.workers import Ending, Hung, Killed, Worker
-from tailrace.process import forks, log, signals, sockets
-from tailrace.process.errors import WorkerError
 from tailrace.status import snapshot
 from tailrace.status.snapshot import Snapshot
 from tailrace.status.state import State
+from tailrace.system import forks, signals, sockets
 from tailrace.worker import main as worker_main
 from tailrace.worker import report
 from tailrace.worker.announce import announce, announce_loading

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 from tailrace.cli import load
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import Settings, effective, warn_of_no_effect
+from tailrace.errors import ConfigError
 from tailrace.greenlets import patch
+from tailrace.logs import log, log_config
 from tailrace.master.loop import Master
 from tailrace.master.service import Service
-from tailrace.process import directory, log, log_config, signals
-from tailrace.process.errors import ConfigError
+from tailrace.system import directory, signals
 from tailrace.worker import hooks
 from tailrace.worker.announce import announce_loading
 from tailrace.worker.main import WorkerSetup

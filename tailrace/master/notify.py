@@ -17,8 +17,9 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.process import forks, log
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
+from tailrace.logs import log
+from tailrace.system import forks
 
 _FIRST_DESCRIPTOR: Final = 3  # SD_LISTEN_FDS_START
 _LONGEST: Final = 1000  # characters of a line: all lines must fit into a datagram

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.process import log
+from tailrace.logs import log
 
 # A worker's lifetime is shorter by up to this part, at random, so that workers forked together do not end together.
 _LIFETIME_JITTER: Final = 0.1

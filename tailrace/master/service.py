@@ -16,12 +16,13 @@ from dataclasses import dataclass
 
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import DEFAULT, Setting, Settings
+from tailrace.errors import ConfigError, UpgradeError
+from tailrace.logs import log
 from tailrace.master import notify, statsd, status, upgrade, watch
-from tailrace.process import identity, log
-from tailrace.process.errors import ConfigError, UpgradeError
-from tailrace.process.pidfile import PidFile
-from tailrace.process.sockets import Listener, remove_file
-from tailrace.process.title import set_title
+from tailrace.system import identity
+from tailrace.system.pidfile import PidFile
+from tailrace.system.sockets import Listener, remove_file
+from tailrace.system.title import set_title
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from tailrace.process import addresses, log
-from tailrace.process.addresses import TcpAddress
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
+from tailrace.logs import log
 from tailrace.status.snapshot import Snapshot
 from tailrace.status.statsd import Lines, packets
+from tailrace.system import addresses
+from tailrace.system.addresses import TcpAddress
 
 # How often the figures are sent (seconds): as often as statsd itself hands them on.
 INTERVAL: Final = 10.0

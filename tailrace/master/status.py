@@ -22,12 +22,13 @@ from typing import Final
 
 from tailrace._tailrace import Scoreboard
 from tailrace.cli.server_settings import ServerSettings
+from tailrace.errors import BindError, ConfigError
+from tailrace.logs import log
 from tailrace.master.workers import Booting, Ending, Hung, Killed, Serving, Worker
-from tailrace.process import addresses, forks, log, sockets
-from tailrace.process.addresses import InheritedAddress, TcpAddress, UnixAddress
-from tailrace.process.errors import BindError, ConfigError
 from tailrace.status import main, stacks, state
 from tailrace.status.state import SharedState, State, WorkerState
+from tailrace.system import addresses, forks, sockets
+from tailrace.system.addresses import InheritedAddress, TcpAddress, UnixAddress
 
 # A process that ends is replaced at once if it has lived for longer than the longest delay, else after the first delay,
 # then each time after twice as long, up to the longest (seconds).

@@ -21,9 +21,9 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from tailrace.process import forks, signals
-from tailrace.process.errors import UpgradeError
-from tailrace.process.sockets import Listener
+from tailrace.errors import UpgradeError
+from tailrace.system import forks, signals
+from tailrace.system.sockets import Listener
 
 VARIABLE: Final = "_TAILRACE_UPGRADE"
 _READY: Final = b"R"

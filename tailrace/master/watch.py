@@ -27,9 +27,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from tailrace.process import forks, signals
-from tailrace.process.errors import ConfigError
-from tailrace.process.title import set_title
+from tailrace.errors import ConfigError
+from tailrace.system import forks, signals
+from tailrace.system.title import set_title
 
 # Milliseconds. A change is reported when nothing else has changed for one or two steps, since an editor may save
 # several files.

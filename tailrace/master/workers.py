@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tailrace.logs import log
 from tailrace.master.hang import Watch
 from tailrace.master.recycle import Allowance
-from tailrace.process import forks, log
+from tailrace.system import forks
 from tailrace.worker.report import BROKEN, FAILED, READY, Failure
 
 _MOST_SAID: Final = 1 << 20

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from tailrace.errors import ConfigError
 from tailrace.foreign import find
 from tailrace.foreign.rows import Name, Server
 from tailrace.migrate import gunicorn_file, uwsgi_file
 from tailrace.migrate.source import CPUS, UNSET, Given, Remark, Source
-from tailrace.process.errors import ConfigError
 
 _COMMANDS: Final = {
     "gunicorn": Server.GUNICORN,

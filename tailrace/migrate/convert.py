@@ -9,12 +9,12 @@ from typing import Any, Final
 from tailrace.cli import load, log_settings
 from tailrace.cli.option import Option, Place
 from tailrace.cli.options import BY_NAME, CONFLICTS
+from tailrace.errors import ConfigError, LoadError
 from tailrace.foreign import values
 from tailrace.foreign.rows import Effect, Refused, Server
 from tailrace.migrate.source import CPUS, UNSET, Given, Remark, Source
-from tailrace.process import binds
-from tailrace.process.addresses import UnixAddress
-from tailrace.process.errors import ConfigError, LoadError
+from tailrace.system import binds
+from tailrace.system.addresses import UnixAddress
 
 _PROXIES: Final = ["unix", "127.0.0.1", "::1"]
 # Options of gunicorn that a file for `log_config` replaces.

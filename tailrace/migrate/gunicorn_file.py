@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tailrace.errors import ConfigError
 from tailrace.foreign import find
 from tailrace.foreign.rows import Server
 from tailrace.migrate import source
 from tailrace.migrate.expressions import NOTHING, Found, dotted, evaluate
 from tailrace.migrate.source import CPUS, UNSET, Given, Remark, Source
-from tailrace.process.errors import ConfigError
 
 _SETS_VARIABLE: Final = ("os.environ.setdefault", "environ.setdefault", "os.putenv")
 # An encoding that the file declares, PEP 263.

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import Final
 
+from tailrace.errors import ConfigError
 from tailrace.migrate import command_line, gunicorn_file, show, source, uwsgi_file
 from tailrace.migrate.convert import convert
 from tailrace.migrate.source import Source
-from tailrace.process.errors import ConfigError
 
 _UWSGI: Final = (".ini", ".yaml", ".yml", ".json", ".js", ".xml")
 _SECTION: Final = re.compile(r"(.+\.ini):([\w-]+)")

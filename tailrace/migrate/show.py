@@ -11,7 +11,7 @@ from tailrace.cli.option import GROUPS
 from tailrace.cli.options import BY_NAME, OPTIONS
 from tailrace.migrate.convert import Migrated
 from tailrace.migrate.source import SHOWN, Remark, shortened
-from tailrace.process.printable import printable
+from tailrace.printable import printable
 
 _WIDTH = 100
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)\b(?!=)")

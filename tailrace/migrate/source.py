@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tailrace.errors import ConfigError
 from tailrace.foreign import find
 from tailrace.foreign.rows import Server
-from tailrace.process.errors import ConfigError
 
 # Bytes. The largest configurations of real projects have a hundredth of it.
 _LARGEST: Final = 1 << 20

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tailrace.errors import ConfigError
 from tailrace.foreign import find
 from tailrace.foreign.rows import Server
 from tailrace.migrate import source
 from tailrace.migrate.source import CPUS, UNSET, Given, Remark, Source
-from tailrace.process.errors import ConfigError
 
 # Options whose value is a further configuration.
 _INCLUDES: Final = ("include", "inherit", "ini", "yaml", "yml", "json", "xml", "config")

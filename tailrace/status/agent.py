@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.process import log
+from tailrace.logs import log
 from tailrace.status import capacity
 from tailrace.status.snapshot import Snapshot
 

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tailrace.process import log
+from tailrace.logs import log
 from tailrace.status import counts
 
 SECONDS: Final = 1.0

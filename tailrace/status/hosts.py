@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Final
 
-from tailrace.process.addresses import Address, TcpAddress
+from tailrace.system.addresses import Address, TcpAddress
 
 # Suffixes of names that nobody can register (RFC 6761, RFC 6762, RFC 8375, RFC 9476), and those of Kubernetes.
 _PRIVATE: Final = (".localhost", ".local", ".internal", ".home.arpa", ".test", ".svc", ".lan")

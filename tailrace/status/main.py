@@ -20,12 +20,13 @@ from typing import Final, NoReturn
 from tailrace._tailrace import Scoreboard, Server, end_with_parent
 from tailrace.cli.option import Place
 from tailrace.cli.settings import effective, from_keywords
-from tailrace.process import deliveries, forks, log, signals, sockets
-from tailrace.process.title import set_title
+from tailrace.logs import deliveries, log
 from tailrace.status import feed, snapshot
 from tailrace.status.agent import Agent
 from tailrace.status.pages import Pages
 from tailrace.status.state import SharedState
+from tailrace.system import forks, signals, sockets
+from tailrace.system.title import set_title
 from tailrace.worker import core
 
 LIMITS: Final = {

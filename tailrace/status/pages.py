@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace._tailrace import __version__
-from tailrace.process.addresses import Address
 from tailrace.status import hosts, metrics, snapshot, threads
 from tailrace.status.document import document
 from tailrace.status.feed import MOST_VIEWERS, Feed, Viewer
 from tailrace.status.html import Html
 from tailrace.status.memory import Memory, Readings
 from tailrace.status.snapshot import Board, Shared, Snapshot
+from tailrace.system.addresses import Address
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

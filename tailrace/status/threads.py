@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tailrace.process.printable import printable_document
+from tailrace.printable import printable_document
 from tailrace.status import stacks, tasks
 from tailrace.status.document import request
 from tailrace.status.snapshot import Snapshot, WorkerSnapshot

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from tailrace._tailrace import __version__
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.process import log, sockets
+from tailrace.logs import log
+from tailrace.system import sockets
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from tailrace._tailrace import ListeningSocket, Server, log_destination_kind
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.process import deliveries, log, sockets
-from tailrace.process.errors import ConfigError, ServerError, StartError
+from tailrace.errors import ConfigError, ServerError, StartError
+from tailrace.logs import deliveries, log
+from tailrace.system import sockets
 from tailrace.worker import open_files
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import NoReturn
 
 from tailrace._tailrace import Server
-from tailrace.process import signals
+from tailrace.system import signals
 from tailrace.worker import core
 
 

@@ -37,9 +37,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tailrace._tailrace import RequestTimeout
 from tailrace.cli import callables, load, tracebacks
-from tailrace.process import deliveries, forks, log, signals
-from tailrace.process.errors import ConfigError, HookError
-from tailrace.process.exit import leave
+from tailrace.errors import ConfigError, HookError
+from tailrace.logs import deliveries, log
+from tailrace.system import forks, signals
+from tailrace.system.exit import leave
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

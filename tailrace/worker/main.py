@@ -28,11 +28,12 @@ from tailrace._tailrace import Server, end_with_parent, permit_tracing
 from tailrace.cli import load
 from tailrace.cli.envfile import Variables
 from tailrace.cli.server_settings import ServerSettings
+from tailrace.errors import CANNOT_START, TailraceError
 from tailrace.greenlets import patch
-from tailrace.process import directory, forks, log, log_config, log_formats, signals, sockets
-from tailrace.process.errors import CANNOT_START, TailraceError
-from tailrace.process.exit import leave
-from tailrace.process.title import set_title
+from tailrace.logs import log, log_config, log_formats
+from tailrace.system import directory, forks, signals, sockets
+from tailrace.system.exit import leave
+from tailrace.system.title import set_title
 from tailrace.worker import core, debug, report
 from tailrace.worker.broken import broken
 from tailrace.worker.hooks import Hooks, WorkerInfo

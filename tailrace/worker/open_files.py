@@ -15,7 +15,7 @@ from typing import Final
 
 from tailrace.cli import options
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.process import log
+from tailrace.logs import log
 
 # Descriptors of the interpreter, the logs and the core. Each request is counted for one more, such as to a database.
 _OWN: Final = 256

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tailrace.cli import folders
 from tailrace.cli.envfile import Variables
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.process import binds, descriptors, directory, sockets
+from tailrace.system import binds, descriptors, directory, sockets
 
 
 @dataclass(frozen=True)

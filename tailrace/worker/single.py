@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Final
 from tailrace._tailrace import Server
 from tailrace.cli import load
 from tailrace.cli.settings import Settings, effective, warn_of_no_effect
-from tailrace.process import forks, identity, log, log_formats, signals, sockets
-from tailrace.process.errors import ConfigError
-from tailrace.process.pidfile import pid_file
+from tailrace.errors import ConfigError
+from tailrace.logs import log, log_formats
+from tailrace.system import forks, identity, signals, sockets
+from tailrace.system.pidfile import pid_file
 from tailrace.worker import core, debug, hooks
 from tailrace.worker.announce import announce, loading
 from tailrace.worker.prepare import prepared

@@ -23,7 +23,7 @@ from tailrace.command import cli
 from tailrace.compare import main, peers, rounds, scenarios, strace
 from tailrace.compare.main import Asked, Interrupt, Session
 from tailrace.compare.resume import Earlier
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
 
 ROOT = Path(tailrace.__file__).parents[1]
 APP = """

@@ -15,7 +15,7 @@ from tailrace.compare import own, peers
 from tailrace.compare.launch import NotServing, Server
 from tailrace.compare.own import Page, Reference
 from tailrace.compare.scenarios.scenario import Ask
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
 
 APP = """
 import itertools

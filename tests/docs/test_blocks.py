@@ -27,8 +27,8 @@ from tailrace.cli.options import OPTIONS
 from tailrace.cli.settings import resolve, without_effect
 from tailrace.command import cli
 from tailrace.foreign.table import TABLE
-from tailrace.process import binds
 from tailrace.status import table
+from tailrace.system import binds
 from tailrace.worker import hooks
 
 # Pages whose blocks are checked.
@@ -321,7 +321,7 @@ def test_a_configuration_of_logging_is_understood(block, tmp_path):
     # Each destination is a file here; logging is configured in a process of its own.
     text = re.sub(r'^destination = ".*"$', f'destination = "{tmp_path}/log"', block.text, flags=re.MULTILINE)
     (tmp_path / "logging.toml").write_text(text)
-    apply = "import sys; from tailrace.process import log_config; log_config.apply(sys.argv[1], 'info', '.')"
+    apply = "import sys; from tailrace.logs import log_config; log_config.apply(sys.argv[1], 'info', '.')"
     assert checked([sys.executable, "-c", apply, str(tmp_path / "logging.toml")]) == ""
     assert (tmp_path / "log").exists()
 

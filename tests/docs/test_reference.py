@@ -23,10 +23,11 @@ from harness.wire import Client
 
 import tailrace
 import tailrace.timing
+from tailrace import errors
 from tailrace.command import cli
 from tailrace.doctor import run as doctor
 from tailrace.master import loop
-from tailrace.process import early, errors
+from tailrace.system import early
 from tailrace.worker import hooks, single
 from tailrace.worker import main as worker
 from tailrace.worker.report import STACKS

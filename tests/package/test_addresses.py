@@ -2,9 +2,9 @@
 
 import pytest
 
+from tailrace.errors import ConfigError
 from tailrace.master.status import opened
-from tailrace.process.addresses import InheritedAddress, TcpAddress, UnixAddress, parse
-from tailrace.process.errors import ConfigError
+from tailrace.system.addresses import InheritedAddress, TcpAddress, UnixAddress, parse
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import socket
 
 import pytest
 
-from tailrace.process import sockets
-from tailrace.process.addresses import InheritedAddress, TcpAddress, UnixAddress
-from tailrace.process.binds import Bind, parse, parse_all
-from tailrace.process.errors import BindError, ConfigError
+from tailrace.errors import BindError, ConfigError
+from tailrace.system import sockets
+from tailrace.system.addresses import InheritedAddress, TcpAddress, UnixAddress
+from tailrace.system.binds import Bind, parse, parse_all
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
-from tailrace.process.errors import LoadError
+from tailrace.errors import LoadError
 from tailrace.worker.broken import broken
 
 

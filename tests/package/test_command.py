@@ -15,8 +15,8 @@ import tailrace
 from tailrace.cli.arguments import CONTEXT
 from tailrace.cli.options import BY_NAME, COMMON, OPTIONS
 from tailrace.command import cli, main
+from tailrace.logs.log import logger
 from tailrace.master import main as master
-from tailrace.process.log import logger
 
 
 @pytest.fixture(autouse=True)

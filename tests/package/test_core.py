@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tailrace.process.errors import ServerError
+from tailrace.errors import ServerError
 from tailrace.worker import core
 
 

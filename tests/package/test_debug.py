@@ -16,7 +16,7 @@ import pytest
 from package.in_flight import Request
 from server.probes import eventually
 
-from tailrace.process.signals import handled
+from tailrace.system.signals import handled
 from tailrace.worker.debug import MainThreadStop, run_here
 
 

@@ -10,7 +10,7 @@ import pytest
 def test_closed_standard_descriptors_are_opened(closed):
     source = (
         "import os, sys\n"
-        "from tailrace.process import descriptors\n"
+        "from tailrace.system import descriptors\n"
         f"[os.close(number) for number in {closed}]\n"
         "descriptors.open_standard()\n"
         f"told = [(os.readlink(f'/proc/self/fd/{{number}}'), os.get_inheritable(number)) for number in {closed}]\n"
@@ -24,7 +24,7 @@ def test_python_has_streams_for_those_that_were_closed():
     source = (
         "import sys\n"
         "assert sys.stdin is None and sys.stdout is None and sys.stderr is None\n"
-        "from tailrace.process import descriptors\n"
+        "from tailrace.system import descriptors\n"
         "descriptors.open_standard_streams()\n"
         "print('to nobody', flush=True)\n"
         "sys.stderr.write('to nobody')\n"

@@ -2,7 +2,7 @@
 
 import os
 
-from tailrace.process import directory
+from tailrace.system import directory
 
 
 def test_the_directory_keeps_the_name_that_the_operator_uses(tmp_path, monkeypatch):

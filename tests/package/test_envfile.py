@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.cli import envfile
 from tailrace.cli.envfile import Variables
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
 
 
 def test_the_lines_of_a_file(tmp_path):

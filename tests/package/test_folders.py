@@ -5,7 +5,7 @@ import pytest
 import tailrace
 from tailrace.cli import folders
 from tailrace.cli.settings import effective, from_keywords
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
 from tests.harness.settings import server_settings
 
 

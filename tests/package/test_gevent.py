@@ -15,7 +15,7 @@ import gevent.socket
 import pytest
 
 import tailrace.gevent
-from tailrace.process.errors import BindError, ConfigError, LoadError
+from tailrace.errors import BindError, ConfigError, LoadError
 
 
 def on_a_hub(test):

@@ -7,8 +7,8 @@ import textwrap
 
 import pytest
 
+from tailrace.errors import ConfigError
 from tailrace.greenlets import patch
-from tailrace.process.errors import ConfigError
 
 
 def run(source, tmp_path):

@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from tailrace import RequestTimeout
+from tailrace.errors import ConfigError, HookError, LoadError
 from tailrace.master.plan import LEAVING
-from tailrace.process.errors import ConfigError, HookError, LoadError
 from tailrace.worker import hooks
 from tailrace.worker.hooks import Hooks, WorkerInfo
 

@@ -9,9 +9,10 @@ import sys
 
 import pytest
 
-from tailrace.process import identity, log
-from tailrace.process.errors import ConfigError
-from tailrace.process.identity import Identity
+from tailrace.errors import ConfigError
+from tailrace.logs import log
+from tailrace.system import identity
+from tailrace.system.identity import Identity
 
 administrator = pytest.mark.skipif(os.geteuid() != 0, reason="only the administrator may change the user")
 
@@ -63,7 +64,7 @@ def test_to_become_oneself_needs_no_rights():
 
 BECOME = """
 import os
-from tailrace.process import identity
+from tailrace.system import identity
 someone = identity.identity("nobody", None)
 os.close(os.open("/proc/self/fd", os.O_RDONLY))
 someone.become()
@@ -98,7 +99,7 @@ def test_the_user_changes_for_good():
 def test_a_user_without_an_entry_keeps_no_group_of_the_administrator():
     source = (
         "import os\n"
-        "from tailrace.process import identity\n"
+        "from tailrace.system import identity\n"
         "identity.identity('54321', '54322').become()\n"
         "print(os.getresuid(), os.getresgid(), os.getgroups())\n"
     )
@@ -138,7 +139,7 @@ def test_a_python_that_the_user_cannot_read_is_one_line(tmp_path):
     (tmp_path / "lib" / "os.py").touch()
     source = (
         "import os, sys\n"
-        "from tailrace.process import identity\n"
+        "from tailrace.system import identity\n"
         "someone = identity.identity('54321', '54322')\n"
         "os.__file__ = sys.argv[1]\n"
         "someone.check_interpreter()\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.cli.load import check, load
-from tailrace.process.errors import LoadError
+from tailrace.errors import LoadError
 
 APP = """
 def app(environ, start_response):

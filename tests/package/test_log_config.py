@@ -12,8 +12,8 @@ import pytest
 from package.test_worker import get
 from server.probes import eventually
 
-from tailrace.process import log, log_config
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
+from tailrace.logs import log, log_config
 
 PONG = "def app(environ, start_response):\n    start_response('200 OK', [])\n    return [b'pong']\n"
 

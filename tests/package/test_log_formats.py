@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tailrace.process import log_formats
+from tailrace.logs import log_formats
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,10 @@ import pytest
 import tailrace
 from tailrace.cli.envfile import Variables
 from tailrace.cli.settings import effective, from_keywords
+from tailrace.errors import ConfigError
 from tailrace.master import loop, main, workers
 from tailrace.master.service import Service
-from tailrace.process.errors import ConfigError
-from tailrace.process.signals import Stops
+from tailrace.system.signals import Stops
 from tailrace.worker import hooks
 from tailrace.worker.main import WorkerSetup
 

@@ -6,9 +6,9 @@ import socket
 import pytest
 from package.in_status import told, worker
 
+from tailrace.errors import ConfigError
 from tailrace.master import status, workers
 from tailrace.master.status import Backoff, States
-from tailrace.process.errors import ConfigError
 from tests.harness.settings import server_settings
 
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from tailrace.cli.settings import resolve
 from tailrace.command import cli
+from tailrace.errors import ConfigError
 from tailrace.migrate import main
-from tailrace.process.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)

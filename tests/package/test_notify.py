@@ -10,8 +10,8 @@ import time
 
 import pytest
 
+from tailrace.errors import ConfigError
 from tailrace.master import notify
-from tailrace.process.errors import ConfigError
 
 
 class StandIn:
@@ -136,7 +136,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[3:]])
 TAKE = """
 import os
 from tailrace.master import notify
-from tailrace.process import addresses, sockets
+from tailrace.system import addresses, sockets
 passed = notify.passed_sockets(os.environ, os.getpid())
 listeners = [sockets.bind(addresses.parse(each.bind)) for each in passed]
 for each, listener in zip(passed, listeners):

@@ -18,8 +18,8 @@ from tailrace.cli.option import GROUPS, Place
 from tailrace.cli.options import BY_NAME, OPTIONS
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import from_keywords, resolve
+from tailrace.errors import ConfigError
 from tailrace.paste import keywords
-from tailrace.process.errors import ConfigError
 from tests.harness.settings import server_settings
 
 ROOT = Path(__file__).resolve().parents[2]

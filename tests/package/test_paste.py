@@ -6,7 +6,7 @@ from importlib.metadata import entry_points
 import pytest
 
 from tailrace import paste
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
 from tailrace.worker import single
 
 

@@ -8,8 +8,8 @@ import tempfile
 
 import pytest
 
-from tailrace.process.errors import ConfigError
-from tailrace.process.pidfile import PidFile
+from tailrace.errors import ConfigError
+from tailrace.system.pidfile import PidFile
 
 administrator = pytest.mark.skipif(os.geteuid() != 0, reason="only the administrator may change the user")
 
@@ -107,7 +107,7 @@ def test_a_directory_that_is_not_there_is_one_line(tmp_path):
 
 PID_FILE = """
 import os, sys
-from tailrace.process import identity, pidfile
+from tailrace.system import identity, pidfile
 file = pidfile.PidFile(sys.argv[1])
 file.write()
 nobody = identity.identity("nobody", None)

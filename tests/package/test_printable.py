@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.process.printable import printable, printable_document
+from tailrace.printable import printable, printable_document
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from tailrace.cli.option import FUNCTIONS, Place
 from tailrace.cli.options import CONFLICTS, OPTIONS
 from tailrace.cli.settings import effective, from_keywords, resolve, without_effect
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
 
 
 def test_without_anything_the_defaults_hold(tmp_path):

@@ -12,8 +12,8 @@ from package.test_master_loop import Watch
 
 import tailrace
 from tailrace.master.main import _terminable, _Terminated
-from tailrace.process import signals
-from tailrace.process.signals import Stops, handled
+from tailrace.system import signals
+from tailrace.system.signals import Stops, handled
 from tailrace.worker.debug import MainThreadStop
 
 

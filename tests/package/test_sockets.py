@@ -7,11 +7,11 @@ import stat
 
 import pytest
 
-from tailrace.process import sockets
-from tailrace.process.addresses import InheritedAddress, TcpAddress, UnixAddress, parse
-from tailrace.process.binds import parse_all
-from tailrace.process.errors import BindError
-from tailrace.process.sockets import bind, bound
+from tailrace.errors import BindError
+from tailrace.system import sockets
+from tailrace.system.addresses import InheritedAddress, TcpAddress, UnixAddress, parse
+from tailrace.system.binds import parse_all
+from tailrace.system.sockets import bind, bound
 
 
 def test_port_0_is_given_a_number_that_is_shown():

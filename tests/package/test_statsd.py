@@ -5,8 +5,8 @@ import socket
 import pytest
 from package.in_status import DELIVERIES, Board, shared, worker
 
+from tailrace.errors import ConfigError
 from tailrace.master import statsd
-from tailrace.process.errors import ConfigError
 from tailrace.status import snapshot
 from tailrace.status.statsd import MOST, Lines, packets
 

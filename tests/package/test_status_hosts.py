@@ -2,8 +2,8 @@
 
 import pytest
 
-from tailrace.process.addresses import parse
 from tailrace.status import hosts
+from tailrace.system.addresses import parse
 
 ANYWHERE = parse(":9000")
 

@@ -14,11 +14,11 @@ from package.in_status import COUNTERS, Board, ended, endpoint, shared, worker
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tailrace.process.addresses import parse
 from tailrace.status import counts, metrics, pages, series, snapshot
 from tailrace.status.memory import Memory
 from tailrace.status.statsd import Lines
 from tailrace.status.table import FIGURES, PROPORTIONAL, TABLE
+from tailrace.system.addresses import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -9,7 +9,7 @@ import pytest
 from harness.tools import need_tool
 
 import tailrace
-from tailrace.status import trace
+from tailrace.inspect import trace
 
 EXTENSION = tailrace._tailrace.__file__
 

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.errors import UpgradeError
 from tailrace.master import upgrade
 from tailrace.master.upgrade import Origin, Predecessor, Successor
-from tailrace.process import sockets
-from tailrace.process.binds import Bind
-from tailrace.process.errors import UpgradeError
+from tailrace.system import sockets
+from tailrace.system.binds import Bind
 
 # Writes its state as lines of JSON, and obeys the lines that it reads. It serves no requests: the test connects, and
 # sees which master accepts.
 MASTER = """
 import json, os, select, signal, sys
-from tailrace.process import sockets
-from tailrace.process.binds import parse_all
+from tailrace.system import sockets
+from tailrace.system.binds import parse_all
 from tailrace.master import upgrade
 
 def say(what):

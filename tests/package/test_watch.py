@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.errors import ConfigError
 from tailrace.master import watch
 from tailrace.master.watch import Failed, Watching
-from tailrace.process.errors import ConfigError
 
 
 def next_event(watcher):

@@ -16,7 +16,7 @@ from harness.daemons import LogDaemon
 from harness.server import Server
 from server.probes import eventually, resident
 
-from tailrace.process import log
+from tailrace.logs import log
 
 MODES = [("--threads", "4"), ("--workers", "2"), ("--debug",), ("--gevent",)]
 # What fails, and is logged with its traceback.

@@ -379,7 +379,7 @@ def test_run_sends_its_log_where_the_program_says(tmp_path, workers):
     program = f"""
         import logging, os, signal, sys, threading
         import tailrace
-        from tailrace.process.log import logger
+        from tailrace.logs.log import logger
         logging.basicConfig(stream=sys.stdout)
         def app(environ, start_response):
             start_response("200 OK", [])

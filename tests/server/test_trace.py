@@ -18,7 +18,7 @@ from harness.tools import missing, need_tool
 from server.probes import eventually, request
 
 import tailrace
-from tailrace.status import trace
+from tailrace.inspect import trace
 
 EXTENSION = tailrace._tailrace.__file__
 EVERY = {

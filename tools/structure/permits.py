@@ -79,7 +79,7 @@ PERMITS: Final = (
     Permit("pyo3", ".rs", "pyo3".__eq__, ("crates/wsgi/",)),
     Permit("ctypes", ".py", lambda path: path.partition(".")[0] == "ctypes", ()),
     Permit("os.fork", ".py", "os.fork".__eq__, ("tailrace/master/",)),
-    Permit("signal.signal", ".py", "signal.signal".__eq__, ("tailrace/process/", "tailrace/worker/")),
+    Permit("signal.signal", ".py", "signal.signal".__eq__, ("tailrace/system/", "tailrace/worker/")),
 )
 
 

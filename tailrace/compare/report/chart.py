@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tailrace.compare.report.scale import Scale, tick_label
 from tailrace.compare.results import Spread
-from tailrace.process.printable import printable
+from tailrace.printable import printable
 
 # In percent of a strip: so that marks at an end are whole.
 MARGIN = 2.0

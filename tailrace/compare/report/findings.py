@@ -10,7 +10,7 @@ from tailrace.compare.goals import spread
 from tailrace.compare.peers import NGINX, is_ours
 from tailrace.compare.report.run import Experiment
 from tailrace.compare.results import ITERATION, Cell, Column, Metric, Spread
-from tailrace.process.printable import printable
+from tailrace.printable import printable
 
 FLOOR_LABELS = {NGINX: "floor: nginx, sendfile", ITERATION: "floor: iterating, no server"}
 SIGN = "\N{MULTIPLICATION SIGN}"

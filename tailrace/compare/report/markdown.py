@@ -12,7 +12,7 @@ from tailrace.compare.report.findings import FLOOR_LABELS, Standing, absent, fin
 from tailrace.compare.report.run import Experiment, Run
 from tailrace.compare.report.terminal import WORDS, factor
 from tailrace.compare.results import Column, Metric
-from tailrace.process.printable import printable
+from tailrace.printable import printable
 
 MOST_NOTES = 2
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tailrace.compare.report.findings import absent, amount, is_even, label, ratio_to
 from tailrace.compare.report.run import verdicts
 from tailrace.compare.results import Cell, Column, Metric
-from tailrace.process.printable import printable
+from tailrace.printable import printable
 
 NOTE_WIDTH = 90
 WORDS = {True: "met", False: "MISSED", None: "-"}

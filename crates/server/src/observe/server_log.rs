@@ -102,7 +102,7 @@ fn gap_of(envelope: Envelope, is_json: bool) -> Gap {
     })
 }
 
-/// An object with the members that all entries have (`tailrace/process/log_formats.py`), and the number.
+/// An object with the members that all entries have (`tailrace/logs/log_formats.py`), and the number.
 fn gap_object(dropped: u64, calendar: &Calendar) -> Vec<u8> {
     let mut object = b"{\"time\": \"".to_vec();
     calendar.push_rfc3339(&mut object);

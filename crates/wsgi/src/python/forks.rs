@@ -37,7 +37,7 @@ fn end(py: Python<'_>, error: Option<&PyErr>) {
     let left = (|| -> PyResult<()> {
         // The exception object with its traceback, which pyo3 keeps separately.
         let error = error.map(|error| error.clone_ref(py).into_value(py));
-        py.import("tailrace.process.forks")?.call_method1("leave", (error,)).map(drop)
+        py.import("tailrace.system.forks")?.call_method1("leave", (error,)).map(drop)
     })();
     if let Err(fault) = left {
         fault.write_unraisable(py, None);

@@ -1,4 +1,4 @@
-//! `LogStream`: the destination of the server's own log, for `tailrace/process/log.py`, written without waiting for it.
+//! `LogStream`: the destination of the server's own log, for `tailrace/logs/log.py`, written without waiting for it.
 //!
 //! Any thread.
 

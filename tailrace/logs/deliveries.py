@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tailrace._tailrace import follow_deliveries
-from tailrace.process import log
+from tailrace.logs import log
 
 Record = dict[str, Any]
 Function = TypeVar("Function", bound=Callable[[Record], object])

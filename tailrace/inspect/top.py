@@ -20,9 +20,9 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Static
 
-from tailrace.process.printable import printable_document
+from tailrace.inspect.ask import Asked, AskError
+from tailrace.printable import printable_document
 from tailrace.status import responses
-from tailrace.status.ask import Asked, AskError
 from tailrace.status.threads import EXPLAINED, FOR_INTERPRETER, IDLE, RUNNING, WAITING, thread_lines
 
 # What stands in the column instead of a long state.

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.process import forks
-from tailrace.process.addresses import Address, InheritedAddress, TcpAddress, UnixAddress
-from tailrace.process.binds import Bind
-from tailrace.process.errors import BindError
+from tailrace.errors import BindError
+from tailrace.system import forks
+from tailrace.system.addresses import Address, InheritedAddress, TcpAddress, UnixAddress
+from tailrace.system.binds import Bind
 
 # How many bytes the kernel takes before it has sent them, tcp(7): enough for the fastest client between two writes.
 _NOT_SENT: Final = 128 * 1024

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
 
 _UNIX_PATH_LIMIT: Final = 107  # sizeof(sun_path) without the final NUL, unix(7)
 

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterator
 
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
 
 
 class PidFile:

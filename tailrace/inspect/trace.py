@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tailrace.process.errors import TailraceError
+from tailrace.errors import TailraceError
 
 # What each script shows. Those of OVER print what takes at least so long.
 SCRIPTS: Final = {

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
 
 
 def change(directory: str) -> None:

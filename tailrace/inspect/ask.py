@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace._tailrace import __version__
-from tailrace.process import addresses
-from tailrace.process.addresses import InheritedAddress, TcpAddress
-from tailrace.process.errors import ConfigError, TailraceError
-from tailrace.process.printable import printable
+from tailrace.errors import ConfigError, TailraceError
+from tailrace.printable import printable
 from tailrace.status import threads
+from tailrace.system import addresses
+from tailrace.system.addresses import InheritedAddress, TcpAddress
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

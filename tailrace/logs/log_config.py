@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from tailrace._tailrace import log_destination_kind
-from tailrace.process import log, log_formats
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
+from tailrace.logs import log, log_formats
 
 if sys.version_info >= (3, 11):
     import tomllib

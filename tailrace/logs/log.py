@@ -25,8 +25,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, TextIO
 
 from tailrace._tailrace import LogStream, log_destination_kind
-from tailrace.process import log_formats
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
+from tailrace.logs import log_formats
 
 logger: Final = logging.getLogger("tailrace")
 # The core logs here: exceptions of the application, responses that were aborted, errors of the server.

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import NoReturn
 
-from tailrace.process import log
+from tailrace.logs import log
 
 
 def leave(status: int | None = None) -> NoReturn:

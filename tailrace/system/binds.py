@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote
 
-from tailrace.process import addresses
-from tailrace.process.addresses import Address, TcpAddress, UnixAddress
-from tailrace.process.errors import ConfigError
+from tailrace.errors import ConfigError
+from tailrace.system import addresses
+from tailrace.system.addresses import Address, TcpAddress, UnixAddress
 
 _URL: Final = re.compile(r"(?P<protocol>[A-Za-z][\w.-]*)(?:\+(?P<kind>\w+):|:(?=//))(?P<rest>.*)", re.DOTALL)
 

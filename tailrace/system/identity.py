@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tailrace._tailrace import log_destination_kind
-from tailrace.process import log
-from tailrace.process.errors import ConfigError
-from tailrace.process.sockets import Listener
+from tailrace.errors import ConfigError
+from tailrace.logs import log
+from tailrace.system.sockets import Listener
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Commands that look at a running server: `tailrace top`, `threads` and `trace`."""

@@ -1,0 +1,1 @@
+"""The server's own log: loggers, entry formats, `--log-config`, and the functions of `tailrace.on_delivery`."""

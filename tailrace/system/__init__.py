@@ -1,0 +1,1 @@
+"""What a server asks of the operating system: descriptors, addresses, sockets, signals, user, processes."""
