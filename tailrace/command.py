@@ -164,9 +164,10 @@ def _doctor(
     finding states its measured cost and the code change that fixes it; see docs/doctor.md. Accepts the options of
     `tailrace serve`, and settings from the same places; --gevent, --debug, --reload and --workers have no effect.
 
-    With --live, ask a running server, at the address of its --status, which ten endpoints cost the most, and why.
+    With --live, asks a running server, at the address of its --status, which ten endpoints cost the most, and why.
 
-    Exit status: 0 without findings, 1 with findings, 2 for a usage error, 3 if the application cannot be loaded.
+    Exit status: 0 without findings, 1 with findings, 2 for a usage error or without an answer, 3 if the application
+    cannot be loaded.
     """
     if live:
         return _doctor_of_running(given["status"], given["config"], json)
@@ -361,9 +362,9 @@ Examples:
 def _top(status: str | None, interval: float, config: str | None) -> None:
     """Show the requests and threads of a running server live, in the terminal.
 
-    Asks the server at the address of its --status, which may also come from TAILRACE_STATUS or the settings file. Enter
-    shows the stack of a thread, ? explains each figure, 1 to 6 sort by a column. Needs `pip install 'tailrace[top]'`;
-    stacks need `tailrace[status]`.
+    Asks the server at the address of its --status, which may also come from TAILRACE_STATUS or the settings file. Press
+    Enter to show the stack of a thread, ? to explain each figure, and 1 to 6 to sort by a column. Needs `pip install
+    'tailrace[top]'`; stacks need `tailrace[status]`.
     """
     asked = _asked(status, config)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -514,7 +515,7 @@ def _compare(
     every response is checked, and results.json, report.md and report.html are written after each experiment. To
     continue an interrupted run, repeat the command.
 
-    With MODULE:CALLABLE, your own application is measured. It is imported from the current directory.
+    With MODULE:CALLABLE, measures your own application, which is imported from the current directory.
     """
     # Serving does not need it.
     from tailrace.compare import main as compare
