@@ -465,7 +465,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_rss",
         values.size(),
         0,
-        "Replace a worker whose resident memory exceeds this. 0: never.",
+        "Replace a worker whose resident memory exceeds this size. 0: never.",
         PROCESSES,
         details="Shared pages are included.",
         example="1GiB",
@@ -954,9 +954,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "`PATTERN` is one of three forms: a path, such as `/assets`, which includes everything below it; a path "
             "or, without a slash, a file name with `*` for any characters, such as `*.html`; or the word "
             "`fingerprinted`, for files whose name contains a hash of their content, such as `app.3f2a9c1b.js`. "
-            "`VALUE` is `none`, or a list of directives such as `no-cache` and of times, separated by commas. The "
-            "first matching pattern applies; `fingerprinted` is tried last. Default: "
-            "`fingerprinted=public,1y,immutable`."
+            "`VALUE` is `none`, or a comma-separated list of directives such as `no-cache`, and of times. The first "
+            "matching pattern applies; `fingerprinted` is tried last. Default: `fingerprinted=public,1y,immutable`."
         ),
         example=["/assets=1y,immutable", "*.html=no-cache"],
     ),
@@ -1132,7 +1131,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "loaded. The loggers are `tailrace`, `tailrace.error` and `tailrace.access`. A reload reads the file again."
         ),
         example="logging.toml",
-        absent=_beside("logging is the caller's to set up; call logging.config.dictConfig"),
+        absent=_beside("the caller sets up logging; call logging.config.dictConfig"),
     ),
 )
 

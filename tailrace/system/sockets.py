@@ -252,8 +252,8 @@ def _bind_tcp(address: TcpAddress, backlog: int) -> Listener:
 def _tcp_remedy(error: OSError, address: TcpAddress) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
-            f"port {address.port} is in use; `ss -ltnp 'sport = :{address.port}'` shows by whom; stop that process, "
-            "or choose another port with --bind"
+            f"port {address.port} is in use; `ss -ltnp 'sport = :{address.port}'` shows which process uses it; "
+            "stop that process, or choose another port with --bind"
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return (
