@@ -34,12 +34,17 @@ excluded-modules = []
 test-command = "$PWD/.venv/bin/python -m pytest -x -q -p no:cacheprovider tests/package/test_plan.py"
 [cosmic-ray.distributor]
 name = "local"
+[cosmic-ray.filters.operators-filter]
+exclude-operators = ["core/ReplaceBinaryOperator_BitOr_.*"]
 END
 session=$results/plan/session.sqlite
 bin=$PWD/.venv/bin
 cd "$results/plan/tree"
 export PYTHONPATH="$PWD"
 "$bin/cosmic-ray" init ../session.toml "$session"
+# These only occur in annotations. What else survives, 22 of 649, no test can notice: a dataclass that is not frozen, a
+# comparison that equals another one for the values that occur, a bound of an exponent whose result has a bound.
+"$bin/cr-filter-operators" "$session" ../session.toml
 "$bin/cosmic-ray" baseline ../session.toml
 "$bin/cosmic-ray" exec ../session.toml "$session"
 "$bin/cr-report" --show-diff --surviving-only "$session"

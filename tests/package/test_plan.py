@@ -77,12 +77,13 @@ def numbers(bench):
 
 def test_all_workers_are_forked_at_once():
     bench = Bench(3)
+    assert (bench.plan.has_served, bench.plan.is_stopping) == (False, False)
     assert bench.forks() == [1, 2, 3]
     assert len({worker.place for worker in bench.plan.workers}) == 3
     assert bench.step() == []
     assert not bench.plan.is_complete
     assert [bench.plan.ready(worker, bench.now) for worker in bench.booting()] == [True] * 3
-    assert bench.plan.is_complete
+    assert (bench.plan.is_complete, bench.plan.has_served) == (True, True)
     assert bench.step() == []
 
 
@@ -573,7 +574,7 @@ def test_a_stop_without_workers_is_over_at_once():
     bench.dies(bench.worker(1))
     assert not bench.plan.workers
     bench.plan.stop(bench.now)
-    assert bench.plan.is_over
+    assert (bench.plan.is_over, bench.plan.is_stopping) == (True, True)
     assert bench.plan.wake_at(bench.now) is None
 
 
