@@ -2,7 +2,7 @@
 //! cells of the scoreboard, `/metrics`, statsd, `/status.json`, the explanations of the live page and the tables of
 //! docs/reference/metrics.md follow from it, together with the metrics of the master in `tailrace/status/table.py`.
 //!
-//! To add a counter: a row in [`figures`] here, and `counts.add(Metric::…, 1)` where it is counted. A gauge is set in
+//! To add a counter: a row in `figures!` here, and `counts.add(Metric::…, 1)` where it is counted. A gauge is set in
 //! `Server::stats` instead. `make docs` writes the documentation.
 //!
 //! A counter only grows. Python sums both over the workers, and keeps the counters of workers that have ended.
