@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.cli import load, log_settings
 from tailrace.cli.option import Place
@@ -21,8 +21,9 @@ from tailrace.worker import single
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-# Options that only a master heeds.
-_OF_A_MASTER = ("hooks", "max_requests", "max_lifetime", "max_rss", "status", "agent", "statsd")
+# With one of these, a master and workers are needed. The table's options of a master are others: `max_requests_jitter`
+# alone does nothing, and `hooks` work without a master in `--debug`.
+_NEED_A_MASTER: Final = ("hooks", "max_requests", "max_lifetime", "max_rss", "status", "agent", "statsd")
 
 
 def run(app: WSGIApplication, *, bind: str | int | Sequence[str] = "127.0.0.1:8000", **keywords: Any) -> None:
@@ -49,7 +50,7 @@ def run(app: WSGIApplication, *, bind: str | int | Sequence[str] = "127.0.0.1:80
     chosen = effective(settings)
     with log.restored():
         log_settings.begin_in_program(settings)
-        if not chosen.debug and (chosen.worker_count > 1 or any(getattr(chosen, name) for name in _OF_A_MASTER)):
+        if not chosen.debug and (chosen.worker_count > 1 or any(getattr(chosen, name) for name in _NEED_A_MASTER)):
             master.serve(settings, app)
         elif not single.serve(settings, app):
             atexit.register(leave)
