@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tailrace._tailrace import Server, end_with_parent, permit_tracing
-from tailrace.cli import load
+from tailrace.cli import folders, load
 from tailrace.cli.envfile import Variables
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.errors import CANNOT_START, TailraceError
@@ -260,6 +260,8 @@ def _prepare(start: WorkerStart, settings: ServerSettings, listeners: list[socke
         log.logger.error("%s\n%s", error, getattr(error, "user_traceback", "").rstrip())
         application, said = broken(error), report.BROKEN
     master = (start.liveness, settings.graceful_timeout, start.leaving)
+    # Again: a deployment may have changed the folders since the master began.
+    settings = folders.located(settings)
     server = core.make(application, settings, listeners, start.scoreboard, master, start.info.number)
     # From now on the core watches the liveness pipe, and finishes the requests in flight when the master ends.
     end_with_parent(False)

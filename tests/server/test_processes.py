@@ -466,6 +466,19 @@ def test_code_that_does_not_load_leaves_the_old_workers_and_is_shown(state):
         eventually(lambda: all(map(is_gone, old)), "the old workers have ended")
 
 
+def test_folders_without_the_page_of_spa_leave_the_old_workers(state, tmp_path):
+    folder = tmp_path / "dist"
+    folder.mkdir()
+    (folder / "index.html").write_text("page")
+    with start(state, workers=1, static=f"/files={folder}", spa="index.html") as server:
+        old = await_ready(server, 1)
+        (folder / "index.html").unlink()
+        server.send_signal(signal.SIGHUP)
+        assert server.logged("reload failed, the old workers keep serving: worker 1 (pid")
+        assert "--spa index.html: no --static folder contains this file" in server.log
+        assert told(server, "/")["pid"] in old
+
+
 def test_a_reload_during_a_reload_is_done_too(state):
     (state / "version").write_text("1")
     with start(state) as server:
