@@ -51,14 +51,6 @@ pub struct RequestFraming {
     pub has_forwarded: bool,
 }
 
-impl RequestFraming {
-    /// True when bytes of a body follow the head.
-    #[must_use]
-    pub const fn has_body(&self) -> bool {
-        !matches!(self.body, BodyLength::None | BodyLength::Known(0))
-    }
-}
-
 /// What a response is sent as. The status line and the fields have the form of HTTP/1.1 in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFormat {

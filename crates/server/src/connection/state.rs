@@ -197,8 +197,11 @@ pub(crate) enum State {
 
 /// What waits for memory.
 pub(crate) enum Waiting {
-    /// A copy of bytes that this state has not received yet.
-    Bytes { state: State, bytes: Vec<u8>, more: bool },
+    /// A copy of bytes that this state has not received yet. `continue_due`: the client waits for
+    /// [`Message::Continue`], unless the request is refused.
+    Bytes { state: State, bytes: Vec<u8>, more: bool, continue_due: bool },
+    /// A request whose body is streamed, and a copy of the first bytes of the body.
+    Stream { transaction: Box<Transaction>, bytes: Vec<u8>, more: bool },
     /// A complete request with a large head.
     Request { transaction: Box<Transaction>, ahead: Pipelined },
 }
@@ -317,6 +320,13 @@ impl Effects {
         self
     }
 
+    /// Adds that the client may send the body, unless the request is refused.
+    fn with_continue(self) -> Self {
+        self.with(|rare| {
+            rare.send.get_or_insert(Message::Continue);
+        })
+    }
+
     /// Adds the account.
     fn accounting(mut self, account: Option<Box<Transaction>>) -> Self {
         self.account = account;
@@ -371,6 +381,18 @@ impl Rules<'_> {
 
     fn check_room(&self, more: usize) -> Result<(), Short> {
         if self.headroom == Headroom::Made || self.memory.has_room(more) { Ok(()) } else { Err(Short(more)) }
+    }
+
+    /// A copy of bytes for the time in which room is made. `None`: that was tried already, or there is no memory for
+    /// the copy.
+    #[cold]
+    fn copy_for_later(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut copy = Vec::new();
+        if self.headroom != Headroom::Unasked || copy.try_reserve_exact(bytes.len()).is_err() {
+            return None;
+        }
+        copy.extend_from_slice(bytes);
+        Some(copy)
     }
 
     /// Charges a request that is kept while the thread serves other connections, if there is memory for it and `more`
@@ -480,13 +502,9 @@ impl State {
     /// there is no memory for the copy.
     #[cold]
     fn ask_for_room(&mut self, Short(missing): Short, bytes: &[u8], more: bool, rules: &Rules<'_>) -> Option<Effects> {
-        let mut copy = Vec::new();
-        if rules.headroom != Headroom::Unasked || copy.try_reserve_exact(bytes.len()).is_err() {
-            return None;
-        }
-        copy.extend_from_slice(bytes);
+        let bytes = rules.copy_for_later(bytes)?;
         let state = std::mem::replace(self, Self::Idle);
-        *self = Self::Crowded(Box::new(Waiting::Bytes { state, bytes: copy, more }));
+        *self = Self::Crowded(Box::new(Waiting::Bytes { state, bytes, more, continue_due: false }));
         Some(Effects::of(Next::MakeRoom(missing)))
     }
 
@@ -495,10 +513,12 @@ impl State {
         let Self::Crowded(waiting) = std::mem::replace(self, Self::Idle) else { return Effects::default() };
         let rules = Rules { headroom: if is_made { Headroom::Made } else { Headroom::Missing }, ..*rules };
         match *waiting {
-            Waiting::Bytes { state, bytes, more } => {
+            Waiting::Bytes { state, bytes, more, continue_due } => {
                 *self = state;
-                self.receive(&bytes, more, &rules)
+                let effects = self.receive(&bytes, more, &rules);
+                if continue_due { effects.with_continue() } else { effects }
             }
+            Waiting::Stream { transaction, bytes, more } => self.begin_admitted(transaction, &bytes, 0, more, &rules),
             Waiting::Request { transaction, ahead } => self.run(transaction, ahead, &rules),
         }
     }
@@ -620,22 +640,6 @@ impl State {
     ) -> Effects {
         let limits = &rules.config.limits;
         let request = &mut transaction.request;
-        if rules.config.stream_body
-            && at < bytes.len()
-            && let Err(short) = rules.check_room(bytes.len() - at)
-            && rules.protocol.framing(&request.bytes, &request.head, limits).is_ok_and(|framing| framing.has_body())
-        {
-            // With room, the head is parsed once more, and the first bytes of the body behind it.
-            let (method, version) = (request.head.method, request.head.version);
-            request.head.clear();
-            (request.head.method, request.head.version) = (method, version);
-            let heading = Heading { transaction, parser: HeadParser::default(), has_started: true, since: rules.now() };
-            *self = Self::Head(Box::new(heading));
-            return match self.ask_for_room(short, &bytes[at..], more, rules) {
-                Some(effects) => effects,
-                None => self.refuse_unfinished(NO_MEMORY, rules),
-            };
-        }
         let framing = match rules.protocol.admit(request, &rules.config.trust) {
             Ok(()) => rules.protocol.framing(&request.bytes, &request.head, limits),
             Err(NotAdmitted::Malformed(refusal)) => Err(refusal),
@@ -687,6 +691,15 @@ impl State {
         let continue_due = request.framing.expects_continue && came.is_empty();
         let has_come = expected.is_some_and(|length| length <= came.len() as u64);
         if rules.config.stream_body && !has_come {
+            if !came.is_empty()
+                && let Err(Short(missing)) = rules.check_room(came.len())
+            {
+                let Some(bytes) = rules.copy_for_later(came) else {
+                    return self.refuse(NO_MEMORY, transaction, rules);
+                };
+                *self = Self::Crowded(Box::new(Waiting::Stream { transaction, bytes, more }));
+                return Effects::of(Next::MakeRoom(missing));
+            }
             let decoder = rules.protocol.body(request.framing.body, limits.body);
             let incoming = Incoming::new(decoder, came, continue_due, rules.memory);
             let Some(incoming) = incoming.map(Arc::new) else { return self.refuse(NO_MEMORY, transaction, rules) };
@@ -709,9 +722,13 @@ impl State {
         if !continue_due {
             return effects;
         }
-        effects.with(|rare| {
-            rare.send.get_or_insert(Message::Continue);
-        })
+        if let Self::Crowded(waiting) = self
+            && let Waiting::Bytes { continue_due, .. } = &mut **waiting
+        {
+            *continue_due = true;
+            return effects;
+        }
+        effects.with_continue()
     }
 
     /// Fewer bytes need not be an event.
@@ -796,10 +813,6 @@ impl State {
                 BodyStep::Refused(refusal) => break refusal,
             }
         };
-        self.refuse_unfinished(refusal, rules)
-    }
-
-    fn refuse_unfinished(&mut self, refusal: Refusal, rules: &Rules<'_>) -> Effects {
         match self.take_unfinished() {
             Some((transaction, _)) => self.refuse(refusal, transaction, rules),
             None => Effects::of(Next::Read),

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tailrace_http::trust::{ForwardedFields, Trust};
+
 use super::{Effects, Event, Headroom, LONG_REST, LOW_WATER, Message, Next, Rules, Shutdown, State};
 use crate::config::Config;
 use crate::connection::transaction_pool::TransactionPool;
@@ -17,6 +19,7 @@ use crate::request::RequestBody;
 use crate::request::disk::Disk;
 use crate::request::memory::{Charge, ClientMemory};
 use crate::request::peer::Peer;
+use crate::request::protocol::{Http1, Protocol, Uwsgi};
 use crate::request::spool::{Write, Written};
 
 /// Everything on which a step depends.
@@ -28,6 +31,7 @@ pub(super) struct World {
     /// How often room was asked for.
     pub(super) asked: Cell<usize>,
     pool: TransactionPool,
+    protocol: &'static dyn Protocol,
     pub(super) is_stopping: Cell<bool>,
     pub(super) first_request_by: Cell<Millis>,
     pub(super) clock: Clock,
@@ -43,6 +47,7 @@ impl World {
             has_room: Cell::new(true),
             asked: Cell::new(0),
             pool: TransactionPool::default(),
+            protocol: &Http1,
             is_stopping: Cell::new(false),
             first_request_by: Cell::new(0),
             clock: Clock::new(),
@@ -74,7 +79,7 @@ impl World {
 
     pub(super) fn step_once(&self, state: &mut State, event: Event<'_>) -> Effects {
         let rules = Rules {
-            protocol: &crate::request::protocol::Http1,
+            protocol: self.protocol,
             config: &self.config,
             memory: &self.memory,
             headroom: Headroom::Unasked,
@@ -291,6 +296,58 @@ fn the_first_bytes_of_a_streamed_body_are_not_lost_while_room_is_made() {
     let mut came = [0; 10];
     assert_eq!(body.read(&mut came).unwrap(), 3);
     assert_eq!(&came[..3], b"abc");
+}
+
+#[test]
+fn a_client_is_told_to_continue_only_when_there_is_room_for_its_request() {
+    let input = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+    for has_room in [true, false] {
+        let (world, mut others) = crowded(config());
+        let mut state = State::Idle;
+        let effects = world.step_once(&mut state, Event::Received { bytes: input, more: false });
+        assert!(matches!(effects.next, Next::MakeRoom(_)), "{}", next_name(&effects.next));
+        assert!(effects.rare.is_none(), "nothing is sent before it is known");
+        if has_room {
+            others.set_in(&world.memory.requests, 0);
+        }
+        match world.step_once(&mut state, Event::Room(has_room)).rare.and_then(|rare| rare.send) {
+            Some(Message::Continue) => assert!(has_room),
+            Some(Message::Page(refusal, _)) => assert!(!has_room && refusal.status == 503),
+            None => panic!("the client waits"),
+        }
+    }
+}
+
+#[test]
+fn the_first_bytes_of_a_streamed_body_in_a_packet_need_room_too() {
+    let variables = [("REQUEST_METHOD", "POST"), ("REQUEST_URI", "/"), ("CONTENT_LENGTH", "8"), ("HTTP_HOST", "a")];
+    let mut packet = Vec::new();
+    for text in variables.iter().flat_map(|(name, value)| [name, value]) {
+        packet.extend_from_slice(&u16::try_from(text.len()).unwrap().to_le_bytes());
+        packet.extend_from_slice(text.as_bytes());
+    }
+    let length = u16::try_from(packet.len()).unwrap().to_le_bytes();
+    let input = [&[0, length[0], length[1], 0], &packet[..], b"abc"].concat();
+    for has_room in [true, false] {
+        let trust = Trust::of(["*"], ForwardedFields::ANY).unwrap();
+        let (world, mut others) = crowded(Config { stream_body: true, trust, ..config() });
+        let world = World { protocol: &Uwsgi, ..world };
+        let mut state = State::Idle;
+        let effects = world.step_once(&mut state, Event::Received { bytes: &input, more: false });
+        assert!(matches!(effects.next, Next::MakeRoom(3)), "{}", next_name(&effects.next));
+        if has_room {
+            others.set_in(&world.memory.requests, 0);
+        }
+        match world.step_once(&mut state, Event::Room(has_room)).next {
+            Next::Run(mut transaction) => {
+                let RequestBody::Stream(body) = &mut transaction.request.body else { panic!("a stream") };
+                let mut came = [0; 10];
+                assert_eq!((has_room, body.read(&mut came).unwrap(), &came[..3]), (true, 3, &b"abc"[..]));
+            }
+            Next::Flush => assert!(!has_room),
+            other => panic!("{}", next_name(&other)),
+        }
+    }
 }
 
 #[test]
