@@ -347,9 +347,9 @@ impl Connection {
         self.apply(effects)
     }
 
-    /// Takes one step of the state. The caller applies the effects.
+    /// Takes one step of the state, and queues its error page. The caller applies the other effects.
     fn effects(&self, state: &mut State, event: Event<'_>) -> Effects {
-        let effects = with_pool(|pool| {
+        let mut effects = with_pool(|pool| {
             let rules = Rules {
                 protocol: self.protocol(),
                 config: &self.shared.config,
@@ -364,10 +364,24 @@ impl Connection {
             };
             state.step(event, &rules)
         });
+        if effects.rare.is_some() {
+            self.queue_page(state, &mut effects);
+        }
         if let Next::Run(transaction) = &effects.next {
             probes::request_start(self.key, &transaction.request);
         }
         effects
+    }
+
+    #[cold]
+    fn queue_page(&self, state: &mut State, effects: &mut Effects) {
+        let Effects { rare, account, .. } = effects;
+        let Some(Message::Page(refusal, facts)) = rare.as_ref().and_then(|rare| rare.send.as_ref()) else { return };
+        // A request that was given up is accounted for at once.
+        let given_up = account.as_deref_mut().map(|transaction| &mut transaction.response.head);
+        let mut unlogged = ResponseHead::default();
+        let head = state.page_head().or(given_up).unwrap_or(&mut unlogged);
+        self.delivery.queue(&self.error_page(head, refusal, *facts));
     }
 
     /// See [`Open::make_room`](host::Open::make_room).
@@ -385,9 +399,9 @@ impl Connection {
             self.set_deadline(due);
         }
         match send {
-            None => {}
+            // `effects` has queued the page.
+            None | Some(Message::Page(..)) => {}
             Some(Message::Continue) => Source::send_continue(&**self),
-            Some(Message::Page(refusal, facts)) => self.delivery.queue(&self.error_page(&refusal, facts)),
         }
         next
     }
@@ -524,13 +538,13 @@ impl Connection {
         }
     }
 
-    /// Makes an error page, head included.
-    fn error_page(&self, refusal: &Refusal, facts: RequestFacts) -> Vec<u8> {
+    /// Makes an error page, head included. `head`: where its head is built.
+    fn error_page(&self, head: &mut ResponseHead, refusal: &Refusal, facts: RequestFacts) -> Vec<u8> {
         let mut page = Vec::with_capacity(512);
-        let (mut head, server) = (ResponseHead::default(), self.shared.config.server_name.as_bytes());
+        let server = self.shared.config.server_name.as_bytes();
         with_date(self.shared.clock.recent(), |date| {
             let own = OwnFields { date, server };
-            self.protocol().error_page(&mut head, (refusal.status, refusal.reason), facts, own, &mut page)
+            self.protocol().error_page(head, (refusal.status, refusal.reason), facts, own, &mut page)
         });
         page
     }
@@ -745,7 +759,7 @@ impl Connection {
         let facts = RequestFacts { keep_alive: false, ..facts };
         let page = || {
             let length = error_page_length(TOO_LATE.status, TOO_LATE.reason, facts);
-            (self.error_page(&TOO_LATE, facts), length)
+            (self.error_page(&mut ResponseHead::default(), &TOO_LATE, facts), length)
         };
         let (overruled, asked) = self.delivery.overrule(page);
         if asked {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tailrace_http::body::{BodyDecoder, BodyStep};
-use tailrace_http::encode;
+use tailrace_http::encode::{self, ResponseHead};
 use tailrace_http::framing::{BodyLength, RequestFacts};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::Refusal;
@@ -1155,6 +1155,12 @@ impl State {
     /// True while a write of the body owns the connection.
     pub(crate) fn is_storing(&self) -> bool {
         matches!(self, Self::Storing(_))
+    }
+
+    /// Where the head of an error page is built: in the transaction, for the access log.
+    pub(crate) fn page_head(&mut self) -> Option<&mut ResponseHead> {
+        let Self::Draining(draining) = self else { return None };
+        draining.transaction.as_deref_mut().map(|transaction| &mut transaction.response.head)
     }
 
     pub(crate) fn is_draining(&self) -> bool {
