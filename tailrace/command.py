@@ -23,7 +23,7 @@ from tailrace.cli import arguments, folders, log_settings, show, static_list, va
 from tailrace.cli.options import OPTIONS
 from tailrace.cli.settings import effective
 from tailrace.errors import ConfigError, LoadError, TailraceError
-from tailrace.inspect import trace
+from tailrace.live import trace
 from tailrace.logs import log
 from tailrace.master import main as master
 from tailrace.master import service
@@ -33,7 +33,7 @@ from tailrace.system.exit import leave
 from tailrace.worker import single
 
 if TYPE_CHECKING:
-    from tailrace.inspect.ask import Asked
+    from tailrace.live.ask import Asked
 
 _EXAMPLES: Final = """\b
 Examples:
@@ -307,7 +307,7 @@ def _threads(status: str | None, pid: int | None, json: bool, config: str | None
     requests. Stacks need `pip install 'tailrace[status]'`.
     """
     # With an HTTP client, whose ssl must not be imported in a server before gevent has patched it.
-    from tailrace.inspect import ask
+    from tailrace.live import ask
     from tailrace.status import threads
 
     if pid is not None and status is not None:
@@ -325,7 +325,7 @@ def _threads(status: str | None, pid: int | None, json: bool, config: str | None
 
 def _asked(status: str | None, config: str | None) -> Asked:
     """The server whose address was given, or is set. Raises ConfigError."""
-    from tailrace.inspect import ask
+    from tailrace.live import ask
 
     if status is None:
         status = arguments.settings_of({"config": config})[0]["status"].value
@@ -370,7 +370,7 @@ def _top(status: str | None, interval: float, config: str | None) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("not a terminal; use `tailrace threads` to print the threads once")
     try:
-        from tailrace.inspect import top
+        from tailrace.live import top
     except ImportError as error:
         raise ConfigError(
             f"`tailrace top` needs the package textual; `pip install 'tailrace[top]'` ({error})"

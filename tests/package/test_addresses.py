@@ -5,6 +5,7 @@ import pytest
 from tailrace.errors import ConfigError
 from tailrace.master.status import opened
 from tailrace.system.addresses import InheritedAddress, TcpAddress, UnixAddress, parse
+from tests.harness.settings import server_settings
 
 
 @pytest.mark.parametrize(
@@ -69,4 +70,4 @@ def test_what_is_no_address_is_refused_with_the_remedy(text, remedy):
 )
 def test_the_address_of_another_option_is_proposed_with_another_port(text, remedy):
     with pytest.raises(ConfigError, match=f"^--status '{text}': not an address; .*{remedy}$"):
-        opened({"status": text, "agent": None, "socket_mode": None, "app": ""}, kept=lambda address: None)
+        opened(server_settings(status=text), kept=lambda address: None)

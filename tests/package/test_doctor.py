@@ -31,7 +31,7 @@ from tailrace.doctor.asking import request
 from tailrace.doctor.examine import examine
 from tailrace.doctor.findings import RULES, findings, hints, joined_code
 from tailrace.doctor.measured import Named
-from tailrace.inspect import ask
+from tailrace.live import ask
 from tailrace.status import responses
 from tailrace.worker import core
 from tests.harness.settings import server_settings

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tailrace.command import cli
-from tailrace.inspect import ask
+from tailrace.live import ask
 from tailrace.status import threads
 
 TITLE = "\x1b]0;owned\x07\x1b[2J\x9b"

@@ -9,7 +9,7 @@ import pytest
 from harness.tools import need_tool
 
 import tailrace
-from tailrace.inspect import trace
+from tailrace.live import trace
 
 EXTENSION = tailrace._tailrace.__file__
 

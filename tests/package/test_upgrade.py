@@ -86,7 +86,7 @@ class Masters:
         self.process = subprocess.Popen(
             [sys.executable, "-u", "master.py", str(self.fail), *binds],
             cwd=directory,
-            env={**os.environ, "PWD": str(directory), "PYTHONPATH": str(Path(upgrade.__file__).parents[1])},
+            env={**os.environ, "PWD": str(directory), "PYTHONPATH": str(Path(upgrade.__file__).parents[2])},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -14,11 +14,11 @@ from harness.status import answer, is_ready
 from harness.tools import need_module, need_tool
 from server.probes import asking, eventually
 
-from tailrace.inspect.ask import Asked, AskError
+from tailrace.live.ask import Asked, AskError
 
 need_module("textual")
 
-from tailrace.inspect.top import Top  # noqa: E402
+from tailrace.live.top import Top  # noqa: E402
 
 
 class Terminal:

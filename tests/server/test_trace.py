@@ -18,7 +18,7 @@ from harness.tools import missing, need_tool
 from server.probes import eventually, request
 
 import tailrace
-from tailrace.inspect import trace
+from tailrace.live import trace
 
 EXTENSION = tailrace._tailrace.__file__
 EVERY = {

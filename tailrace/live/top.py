@@ -20,7 +20,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Static
 
-from tailrace.inspect.ask import Asked, AskError
+from tailrace.live.ask import Asked, AskError
 from tailrace.printable import printable_document
 from tailrace.status import responses
 from tailrace.status.threads import EXPLAINED, FOR_INTERPRETER, IDLE, RUNNING, WAITING, thread_lines
