@@ -30,9 +30,9 @@ def await_that(condition: Callable[[], bool]) -> None:
 
 
 def both(path: str, application: str = "fw_delivery:app", **options: object) -> Server:
-    """A server that listens on the UNIX socket `path`, and on TCP to tell that it does."""
+    """A server that listens on the UNIX socket `path`, and then on TCP to tell that it does."""
     address = free_address()
-    return Server(application, "--bind", address.bind, "--bind", f"unix:{path}", address=address, **options)
+    return Server(application, "--bind", f"unix:{path}", "--bind", address.bind, address=address, **options)
 
 
 def connections(server, path):

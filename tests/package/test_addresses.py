@@ -1,11 +1,11 @@
 """Reading `--bind`."""
 
 import pytest
+from harness.settings import server_settings
 
 from tailrace.errors import ConfigError
 from tailrace.master.status import opened
 from tailrace.system.addresses import InheritedAddress, TcpAddress, UnixAddress, parse
-from tests.harness.settings import server_settings
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 from harness.addresses import free_address
 from harness.operated import Operated
+from harness.settings import server_settings
 from harness.status import reachable
 from package.in_status import endpoint
 from server.probes import eventually
@@ -34,7 +35,6 @@ from tailrace.doctor.measured import Named
 from tailrace.live import ask
 from tailrace.status import responses
 from tailrace.worker import core
-from tests.harness.settings import server_settings
 
 DOCS = (Path(__file__).resolve().parents[2] / "docs/doctor.md").read_text()
 ROWS = [b"%d,a name,a place\n" % number for number in range(500)]

@@ -1,12 +1,12 @@
 """The folders of static files, before a server serves."""
 
 import pytest
+from harness.settings import server_settings
 
 import tailrace
 from tailrace.cli import folders
 from tailrace.cli.settings import effective, from_keywords
 from tailrace.errors import ConfigError
-from tests.harness.settings import server_settings
 
 
 @pytest.fixture(autouse=True)

@@ -4,12 +4,12 @@ import logging
 import socket
 
 import pytest
+from harness.settings import server_settings
 from package.in_status import told, worker
 
 from tailrace.errors import ConfigError
 from tailrace.master import status, workers
 from tailrace.master.status import Backoff, States
-from tests.harness.settings import server_settings
 
 
 def test_a_process_that_ends_again_and_again_is_replaced_later_and_later():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+TESTS = Path(__file__).resolve().parents[1]
 
 
 def allowed(before, **chosen):
@@ -16,13 +16,13 @@ def allowed(before, **chosen):
         "import resource, logging\n"
         "logging.basicConfig(format='%(message)s')\n"
         "from tailrace.worker import open_files\n"
-        "from tests.harness.settings import server_settings\n"
+        "from harness.settings import server_settings\n"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, {before})\n"
         f"connections = open_files.allow(server_settings(**{chosen}))\n"
         "print(*resource.getrlimit(resource.RLIMIT_NOFILE), connections)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True, cwd=TESTS
     )
     return tuple(map(int, done.stdout.split())), done.stderr
 

@@ -11,6 +11,7 @@ from types import UnionType
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
+from harness.settings import server_settings
 
 from tailrace import _tailrace
 from tailrace.cli import options
@@ -20,7 +21,6 @@ from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import from_keywords, resolve
 from tailrace.errors import ConfigError
 from tailrace.paste import keywords
-from tests.harness.settings import server_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 

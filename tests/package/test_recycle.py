@@ -3,9 +3,9 @@
 import random
 
 import pytest
+from harness.settings import server_settings
 
 from tailrace.master.recycle import STUCK_GRACE, Limits
-from tests.harness.settings import server_settings
 
 FULL = Limits(requests=100, jitter=50, lifetime=1000.0, rss=1 << 30)
 

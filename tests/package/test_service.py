@@ -5,11 +5,11 @@ import os
 import socket
 
 import pytest
+from harness.settings import server_settings
 
 from tailrace.cli.settings import Setting, resolve
 from tailrace.master import service, upgrade
 from tailrace.master.service import Service
-from tests.harness.settings import server_settings
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from harness.settings import server_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.cli.options import BY_NAME
-from tests.harness.settings import server_settings
 
 
 def read(name, raw):

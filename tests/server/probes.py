@@ -172,3 +172,9 @@ def taken(client: Client, head: Response) -> str:
         got.update(piece)
         size += len(piece)
     return f"{size} bytes {got.hexdigest()}"
+
+
+def is_stopped(pid: int) -> bool:
+    """True when each of its threads has been stopped."""
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) == {"T"}

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from harness.server import Server
-from server.probes import asking, await_waiting, eventually, open_gate, request, resident, taken, told
+from server.probes import asking, await_waiting, eventually, is_stopped, open_gate, request, resident, taken, told
 
 HOSTILE = 'x" 200 9\\ "-"\xff\x85\xa0\t127.0.0.1 - - [21/Nov/2026:00:00:00 +0000] "GET /forged HTTP/1.1" 200 4'
 CLF = re.compile(r'127\.0\.0\.1 - - \[\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d \+0000\] "([^"\\]|\\.)*" \d{3} \d+')
@@ -313,6 +313,7 @@ def test_a_line_names_its_worker(tmp_path):
             # The other one answers.
             os.kill(pid, signal.SIGSTOP)
             try:
+                eventually(lambda: is_stopped(pid), "it stopped")  # noqa: B023
                 server.get("/")
             finally:
                 os.kill(pid, signal.SIGCONT)

@@ -6,14 +6,13 @@ import os
 import re
 import signal
 import socket
-from pathlib import Path
 
 import pytest
 from harness.addresses import Address, free_address
 from harness.load import MIXED, Kind, Load, Wrk
 from harness.operated import Operated
 from harness.server import APPS, Server, children
-from server.probes import asking, eventually, resident
+from server.probes import asking, eventually, is_stopped, resident
 
 APP = "srv_lossless:app"
 STAYING = Kind("staying", shapes=("whole", "nap"), gives_up=True)
@@ -167,12 +166,6 @@ def test_five_restarts_behind_a_shared_socket(tmp_path, family, overlapping):
 
 
 # Deaths
-
-
-def is_stopped(pid):
-    """True when none of its threads runs any more."""
-    states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()]
-    return set(states) == {"T"}
 
 
 @contextlib.contextmanager

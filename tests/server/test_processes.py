@@ -17,7 +17,7 @@ from harness.addresses import free_address
 from harness.operated import Operated
 from harness.server import APPS, Server, children
 from harness.wire import Client
-from server.probes import asking, eventually, request, told
+from server.probes import asking, eventually, is_stopped, request, told
 
 APP = "srv_processes:app"
 
@@ -59,12 +59,6 @@ def is_refused(server):
 
 def is_gone(pid):
     return not Path(f"/proc/{pid}").exists()
-
-
-def is_stopped(pid):
-    """True when each of its threads has been stopped."""
-    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return set(states) == {"T"}
 
 
 class Load:
