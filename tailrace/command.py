@@ -122,8 +122,8 @@ def _config(format: str, **given: Any) -> None:
 def _static_list(path: str | None, json: bool, **given: Any) -> None:
     """List the URLs of static files, each with its file, length and response fields.
 
-    Accepts the options of `tailrace serve`; MODULE:CALLABLE has no effect, and nothing is served. Also lists the files
-    in the folders that are not served, with the reasons. PATH selects URLs, such as /assets, '/img/*.png' or '*.js'.
+    Accepts the options of `tailrace serve`; MODULE:CALLABLE has no effect, and nothing is served. Also lists files
+    that are not served, with the reasons. PATH selects URLs, such as /assets, '/img/*.png' or '*.js'.
     """
     settings, warnings = arguments.settings_of(given)
     for warning in warnings:
@@ -166,8 +166,8 @@ def _doctor(
 
     With --live, asks a running server, at the address of its --status, which ten endpoints cost the most, and why.
 
-    Exit status: 0 without findings, 1 with findings, 2 for a usage error or without an answer, 3 if the application
-    cannot be loaded.
+    Exit status: 0 without findings, 1 with findings, 2 for a usage error or if there is no response, 3 if the
+    application cannot be loaded.
     """
     if live:
         return _doctor_of_running(given["status"], given["config"], json)
@@ -408,8 +408,8 @@ Examples:
 def _trace(script: str, pid: int | None, over: str | None, print: bool) -> None:
     """Trace running servers through their USDT probes with bpftrace, until Ctrl-C.
 
-    SCRIPT is latency, calls, blocks or gil. Needs bpftrace and root. Probes cost nothing unless they are traced. See
-    docs/probes.md.
+    SCRIPT is latency, calls, blocks or gil. Needs bpftrace and root. Probes cost almost nothing unless they are traced.
+    See docs/probes.md.
     """
     if over is not None and script not in trace.OVER:
         raise click.UsageError(f"--over applies only to {' and '.join(trace.OVER)}", click.get_current_context())
