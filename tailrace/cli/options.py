@@ -951,7 +951,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Cache-Control of static files that match a pattern. Repeatable.",
         STATIC,
         details=(
-            "`PATTERN` is one of three forms: a path, such as `/assets`, which includes everything below it; a path "
+            "`PATTERN` is one of three forms: a path, such as `/assets`, which includes everything under it; a path "
             "or, without a slash, a file name with `*` for any characters, such as `*.html`; or the word "
             "`fingerprinted`, for files whose name contains a hash of their content, such as `app.3f2a9c1b.js`. "
             "`VALUE` is `none`, or a comma-separated list of directives such as `no-cache`, and of times. The first "
@@ -973,7 +973,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "static_symlinks",
         values.choice("beneath", "never", "follow"),
         "beneath",
-        "Symbolic links to follow: those that stay below the folder, none, or all.",
+        "Symbolic links to follow: those that stay inside the folder, none, or all.",
         STATIC,
         core="static_symlinks",
     ),
