@@ -511,9 +511,9 @@ def _compare(
 ) -> int:
     """Compare Tailrace with the other installed WSGI servers.
 
-    Each server runs as its own documentation recommends, and once more with Tailrace's defaults. Servers take turns,
-    every response is checked, and results.json, report.md and report.html are written after each experiment. To
-    continue an interrupted run, repeat the command.
+    Each server runs as its own documentation recommends, and once more with settings that match Tailrace's defaults.
+    Servers take turns, every response is checked, and results.json, report.md and report.html are written after each
+    experiment. To continue an interrupted run, repeat the command.
 
     With MODULE:CALLABLE, measures your own application, which is imported from the current directory.
     """

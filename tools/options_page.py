@@ -34,9 +34,10 @@ directory, or else `pyproject.toml` there. An unknown key is an error. An unknow
 warning; those that Kubernetes sets for a service called "tailrace" are ignored.
 
 In a program, options are arguments of `tailrace.run`, `tailrace.serve_in_thread` and `tailrace.gevent.serve`
-(`max_body="10MiB"`), or keys in a section of PasteDeploy, which calls `tailrace.run`. These functions read neither the
-environment nor files. They do not take options that concern the program rather than the server: "Not by" says where,
-and why. "Not with" marks an option that, on the command line, is refused or has no effect and causes a warning.
+(`max_body="10MiB"`), or keys in a section of a PasteDeploy file, which calls `tailrace.run`. These functions read
+neither the environment nor files. They do not take options that concern the program rather than the server: "Not by"
+names the functions and the reason. "Not with" and "Not without" name combinations that the command line refuses, or in
+which the option has no effect and causes a warning.
 
 - A **size** is a number of bytes, or a number followed by `k`, `m`, `g`, `t` or `KiB`, `MiB`, `GiB`, `TiB` (powers of
   1024), or by `kB`, `MB`, `GB`, `TB` (powers of 1000).

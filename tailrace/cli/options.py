@@ -954,8 +954,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "`PATTERN` is one of three forms: a path, such as `/assets`, which includes everything under it; a path "
             "or, without a slash, a file name with `*` for any characters, such as `*.html`; or the word "
             "`fingerprinted`, for files whose name contains a hash of their content, such as `app.3f2a9c1b.js`. "
-            "`VALUE` is `none`, or a comma-separated list of directives such as `no-cache`, and of times. The first "
-            "matching pattern applies; `fingerprinted` is tried last. Default: `fingerprinted=public,1y,immutable`."
+            "`VALUE` is `none`, or a comma-separated list of directives, such as `no-cache`, and times, such as `1y`. "
+            "The first matching pattern applies; `fingerprinted` is tried last. Default: "
+            "`fingerprinted=public,1y,immutable`."
         ),
         example=["/assets=1y,immutable", "*.html=no-cache"],
     ),
