@@ -1,4 +1,4 @@
-//! One connection: reads, writes, and executes what the step of its [`State`] decides.
+//! One connection: reads, writes, and executes what the step of its [`ConnectionState`] decides.
 //!
 //! Threads: the state belongs to the owner, the thread that holds the [`Claim`]. While a request is queued or runs, its
 //! [`Exchange`](crate::connection::exchange::Exchange) holds the claim; while a part of its body is written to a file,
@@ -26,7 +26,7 @@ use crate::connection::runner::{Runner, RunnerOfConnection};
 use crate::connection::shared::Shared;
 pub(crate) use crate::connection::state::AfterResponse;
 use crate::connection::state::{
-    Effects, Event, FIRST_REQUEST, Headroom, Idleness, LeftOver, Message, Next, Rare, Rules, Shutdown, State,
+    ConnectionState, Effects, Event, FIRST_REQUEST, Headroom, Idleness, LeftOver, Message, Next, Rare, Rules, Shutdown,
     Unfinished,
 };
 use crate::connection::timers::Deadline;
@@ -106,7 +106,7 @@ pub(crate) struct Connection {
     /// As the socket tells it, see [`Connection::peer`].
     peer: Peer,
     deadline: Deadline,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     delivery: Delivery,
     /// See [`Rules::first_request_by`]. Only the owner uses it.
     first_request_by: AtomicU64,
@@ -136,7 +136,7 @@ impl Connection {
             host,
             peer,
             deadline: Deadline::new(),
-            state: Mutex::new(State::Idle),
+            state: Mutex::new(ConnectionState::Idle),
             runner: RunnerOfConnection::default(),
         }
     }
@@ -274,7 +274,7 @@ impl Connection {
 
     /// Closes the connection.
     fn close(&self) {
-        *lock(&self.state) = State::Closed;
+        *lock(&self.state) = ConnectionState::Closed;
         self.delivery.break_off();
         self.host.remove(self);
     }
@@ -288,7 +288,7 @@ impl Connection {
     }
 
     /// Reads and flushes until the next action is a different one. `bits` are the events that led to `next`.
-    fn settle(self: &Arc<Self>, state: &mut State, mut next: Next, bits: Bits) -> Next {
+    fn settle(self: &Arc<Self>, state: &mut ConnectionState, mut next: Next, bits: Bits) -> Next {
         let mut readable = bits;
         loop {
             next = match next {
@@ -304,7 +304,7 @@ impl Connection {
         }
     }
 
-    fn next_of_events(self: &Arc<Self>, state: &mut State, bits: Bits) -> Next {
+    fn next_of_events(self: &Arc<Self>, state: &mut ConnectionState, bits: Bits) -> Next {
         let mut next = Next::Read;
         if state.is_storing() {
             next = self.step(state, Event::Written);
@@ -333,7 +333,7 @@ impl Connection {
     }
 
     /// Takes one step of the state and applies its effects.
-    fn step(self: &Arc<Self>, state: &mut State, event: Event<'_>) -> Next {
+    fn step(self: &Arc<Self>, state: &mut ConnectionState, event: Event<'_>) -> Next {
         let effects = self.effects(state, event);
         match self.apply(effects) {
             Next::MakeRoom(bytes) => self.step_with_room(state, bytes),
@@ -342,13 +342,13 @@ impl Connection {
     }
 
     #[cold]
-    fn step_with_room(self: &Arc<Self>, state: &mut State, bytes: usize) -> Next {
+    fn step_with_room(self: &Arc<Self>, state: &mut ConnectionState, bytes: usize) -> Next {
         let effects = self.effects(state, Event::Room(self.make_room(bytes)));
         self.apply(effects)
     }
 
     /// Takes one step of the state, and queues its error page. The caller applies the other effects.
-    fn effects(&self, state: &mut State, event: Event<'_>) -> Effects {
+    fn effects(&self, state: &mut ConnectionState, event: Event<'_>) -> Effects {
         let mut effects = with_pool(|pool| {
             let rules = Rules {
                 protocol: self.protocol(),
@@ -374,7 +374,7 @@ impl Connection {
     }
 
     #[cold]
-    fn queue_page(&self, state: &mut State, effects: &mut Effects) {
+    fn queue_page(&self, state: &mut ConnectionState, effects: &mut Effects) {
         let Effects { rare, account, .. } = effects;
         let Some(Message::Page(refusal, facts)) = rare.as_ref().and_then(|rare| rare.send.as_ref()) else { return };
         // A request that was given up is accounted for at once.
@@ -429,7 +429,7 @@ impl Connection {
     }
 
     /// Reads what the client has sent and passes it to the state.
-    fn read(self: &Arc<Self>, state: &mut State, bits: Bits) -> Next {
+    fn read(self: &Arc<Self>, state: &mut ConnectionState, bits: Bits) -> Next {
         local::with_scratch(|scratch| {
             // The part of a streamed body that arrives with the head stays in memory until a thread is free, so it is
             // kept small.
@@ -521,7 +521,7 @@ impl Connection {
     }
 
     /// Sends as much of the response as the socket accepts.
-    fn flush(self: &Arc<Self>, state: &mut State, bits: Bits) -> Next {
+    fn flush(self: &Arc<Self>, state: &mut ConnectionState, bits: Bits) -> Next {
         let writable = bits & claim::WRITE != 0;
         let (flush, after) = self.delivery.flush(writable, TURN, self.terms(), Some(&**self));
         self.follow_up(after);
@@ -530,7 +530,7 @@ impl Connection {
 
     /// Takes a step with an event that ends an idle connection. Bytes that the client has already sent are read and
     /// served first, because their event may be reported only in a later round of the poller.
-    fn end_idle(self: &Arc<Self>, state: &mut State, event: Event<'_>) -> Next {
+    fn end_idle(self: &Arc<Self>, state: &mut ConnectionState, event: Event<'_>) -> Next {
         let Some(before) = state.idleness() else { return self.step(state, event) };
         match self.read(state, READABLE) {
             Next::Rest if state.idleness() == Some(before) => self.step(state, event),

@@ -1,6 +1,6 @@
 //! The states of a connection, and what each event means in them.
 //!
-//! [`State::step`] changes the state and returns what has to be done ([`Effects`]). It has no socket, loop, clock or
+//! [`ConnectionState::step`] changes the state and returns what has to be done ([`Effects`]). It has no socket, loop, clock or
 //! lock, and calls nothing back: bytes, times and limits are arguments, so tests can report events in any order. Runs on
 //! the thread that owns the connection.
 
@@ -169,7 +169,7 @@ pub(crate) struct Draining {
 }
 
 /// See the module.
-pub(crate) enum State {
+pub(crate) enum ConnectionState {
     /// Between two requests, or before the first.
     Idle,
     /// In the middle of a request head.
@@ -199,7 +199,7 @@ pub(crate) enum State {
 pub(crate) enum Waiting {
     /// A copy of bytes that this state has not received yet. `continue_due`: the client waits for
     /// [`Message::Continue`], unless the request is refused.
-    Bytes { state: State, bytes: Vec<u8>, more: bool, continue_due: bool },
+    Bytes { state: ConnectionState, bytes: Vec<u8>, more: bool, continue_due: bool },
     /// A request whose body is streamed, and a copy of the first bytes of the body.
     Stream { transaction: Box<Transaction>, bytes: Vec<u8>, more: bool },
     /// A complete request with a large head.
@@ -210,7 +210,7 @@ pub(crate) enum Waiting {
 pub(crate) enum Event<'a> {
     /// Bytes have been received. `more`: the socket may contain more, whose event has already been used up.
     Received { bytes: &'a [u8], more: bool },
-    /// So many bytes have been received into [`State::body_room`]. `more`: as above.
+    /// So many bytes have been received into [`ConnectionState::body_room`]. `more`: as above.
     Filled { count: usize, more: bool },
     /// The socket is empty.
     ReadAll,
@@ -229,7 +229,7 @@ pub(crate) enum Event<'a> {
     GivenUp(Refusal),
     /// Other incomplete requests were refused to make room, as [`Next::MakeRoom`] asked. False: there is no memory.
     Room(bool),
-    /// A write of the body is done: [`State::set_write_result`] has its result.
+    /// A write of the body is done: [`ConnectionState::set_write_result`] has its result.
     Written,
     /// The response is complete. `is_sent`: all of it has been sent.
     Responded { then: AfterResponse, transaction: Box<Transaction>, rest: Option<Rest>, is_sent: bool },
@@ -441,7 +441,7 @@ pub(crate) enum LeftOver {
     WithRunner,
 }
 
-impl State {
+impl ConnectionState {
     /// Takes the step that the event causes in this state.
     pub(crate) fn step(&mut self, event: Event<'_>, rules: &Rules<'_>) -> Effects {
         match event {
@@ -497,7 +497,7 @@ impl State {
 }
 
 /// Reading.
-impl State {
+impl ConnectionState {
     /// Keeps `bytes`, which the present state has not received, until room is made. `None`: that was tried already, or
     /// there is no memory for the copy.
     #[cold]
@@ -891,7 +891,7 @@ impl Upload {
 }
 
 /// Bodies in files.
-impl State {
+impl ConnectionState {
     /// Has a part of the body written to its file. `ahead`: the bytes after the body, if this is its last part. The
     /// client has no deadline meanwhile.
     fn store(&mut self, ahead: Option<Pipelined>, rules: &Rules<'_>) -> Effects {
@@ -940,7 +940,7 @@ impl State {
 }
 
 /// Refusing and expiring.
-impl State {
+impl ConnectionState {
     /// Sends an error page and ends the connection after the client has had time to read it.
     fn refuse(&mut self, refusal: Refusal, mut transaction: Box<Transaction>, rules: &Rules<'_>) -> Effects {
         let facts = rules.protocol.facts_of_refused(&transaction.request.bytes, &transaction.request.head);
@@ -983,7 +983,7 @@ impl State {
 }
 
 /// The response.
-impl State {
+impl ConnectionState {
     /// The response is complete. `rest`: what is left of a streamed request body.
     fn drain(
         &mut self,
@@ -1108,7 +1108,7 @@ impl State {
     }
 }
 
-impl State {
+impl ConnectionState {
     /// If bytes of the client stayed unread, the close would be a reset, and the client could lose the response.
     fn linger(&mut self, rules: &Rules<'_>) -> Effects {
         *self = Self::Lingering(rules.after(LINGER_IN_ALL));
@@ -1151,7 +1151,7 @@ impl Draining {
 }
 
 /// Queries.
-impl State {
+impl ConnectionState {
     /// True while a write of the body owns the connection.
     pub(crate) fn is_storing(&self) -> bool {
         matches!(self, Self::Storing(_))

@@ -1,7 +1,7 @@
 //! The state of the response of a connection: one enum, the send queue, the coalescing buffer, and who writes.
 //!
 //! Plain data behind the lock of [`crate::response::delivery`]: no socket, no clock, no thread. Each connection has
-//! one; each of its responses begins in [`State::Idle`] and returns there, unless it breaks the connection.
+//! one; each of its responses begins in [`SendState::Idle`] and returns there, unless it breaks the connection.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ pub(crate) struct Progress {
 
 /// The state of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SendState {
     /// No response has begun.
     Idle,
     /// Some of it has been sent or is queued, and more may come.
@@ -171,7 +171,7 @@ pub(crate) struct End {
 
 /// See the module.
 pub(crate) struct Sending {
-    state: State,
+    state: SendState,
     pub(crate) queue: SendQueue,
     /// `Some` from the first coalesced block until the end of the response, so that an idle connection takes little
     /// memory.
@@ -200,7 +200,7 @@ impl Sending {
     /// The state for a new connection.
     pub(crate) fn new(budget: Arc<Budget>) -> Self {
         Self {
-            state: State::Idle,
+            state: SendState::Idle,
             queue: SendQueue::new(budget),
             coalescing: None,
             writer: Writer::Nobody,
@@ -217,53 +217,53 @@ impl Sending {
 
     /// True when all of the response has been sent or queued, and the connection is not broken.
     pub(crate) fn is_complete(&self) -> bool {
-        matches!(self.state, State::Complete(_))
+        matches!(self.state, SendState::Complete(_))
     }
 
     /// True when no more of the response comes: all of it has been sent or queued, and its producer may have ended it.
     pub(crate) fn is_whole(&self) -> bool {
-        matches!(self.state, State::Complete(_) | State::Idle)
+        matches!(self.state, SendState::Complete(_) | SendState::Idle)
     }
 
     /// True when what the producer sends is discarded.
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.state, State::Overruled(_) | State::Broken { .. })
+        matches!(self.state, SendState::Overruled(_) | SendState::Broken { .. })
     }
 
     /// True when the server has answered in the application's place.
     pub(crate) fn is_overruled(&self) -> bool {
-        matches!(self.state, State::Overruled(_))
+        matches!(self.state, SendState::Overruled(_))
     }
 
     /// True when the connection is broken.
     pub(crate) fn is_broken(&self) -> bool {
-        matches!(self.state, State::Broken { .. })
+        matches!(self.state, SendState::Broken { .. })
     }
 
     /// Notes what the producer has produced so far.
     pub(crate) fn note_produced(&mut self, Progress { produced, is_complete }: Progress) {
         match &mut self.state {
-            State::Idle | State::Sending(_) if is_complete => self.state = State::Complete(produced),
-            State::Idle | State::Sending(_) => self.state = State::Sending(produced),
-            State::Overruled(_) | State::Broken { by: Cause::AfterPage, .. } => {}
-            State::Complete(before) | State::Broken { produced: before, .. } => *before = produced,
+            SendState::Idle | SendState::Sending(_) if is_complete => self.state = SendState::Complete(produced),
+            SendState::Idle | SendState::Sending(_) => self.state = SendState::Sending(produced),
+            SendState::Overruled(_) | SendState::Broken { by: Cause::AfterPage, .. } => {}
+            SendState::Complete(before) | SendState::Broken { produced: before, .. } => *before = produced,
         }
     }
 
     /// Notes that the producer has produced all of the response.
     pub(crate) fn complete(&mut self) {
-        if let State::Idle | State::Sending(_) = self.state {
-            self.state = State::Complete(self.produced());
+        if let SendState::Idle | SendState::Sending(_) = self.state {
+            self.state = SendState::Complete(self.produced());
         }
     }
 
     fn produced(&self) -> Produced {
         match self.state {
-            State::Idle => Produced::default(),
-            State::Sending(produced)
-            | State::Complete(produced)
-            | State::Overruled(produced)
-            | State::Broken { produced, .. } => produced,
+            SendState::Idle => Produced::default(),
+            SendState::Sending(produced)
+            | SendState::Complete(produced)
+            | SendState::Overruled(produced)
+            | SendState::Broken { produced, .. } => produced,
         }
     }
 
@@ -271,9 +271,9 @@ impl Sending {
     /// producer cannot be asked.
     pub(crate) fn produced_so_far(&self) -> (Produced, bool) {
         let is_late = match self.state {
-            State::Overruled(_) => true,
-            State::Broken { by, .. } => matches!(by, Cause::Deadline | Cause::AfterPage),
-            State::Idle | State::Sending(_) | State::Complete(_) => false,
+            SendState::Overruled(_) => true,
+            SendState::Broken { by, .. } => matches!(by, Cause::Deadline | Cause::AfterPage),
+            SendState::Idle | SendState::Sending(_) | SendState::Complete(_) => false,
         };
         (self.produced(), is_late)
     }
@@ -282,18 +282,18 @@ impl Sending {
     /// begun, and returns it with the length of its body.
     pub(crate) fn overrule(&mut self, page: impl FnOnce() -> (Vec<u8>, u64)) -> Overruled {
         match self.state {
-            State::Complete(_) | State::Overruled(_) | State::Broken { .. } => Overruled::Over,
-            State::Idle => {
+            SendState::Complete(_) | SendState::Overruled(_) | SendState::Broken { .. } => Overruled::Over,
+            SendState::Idle => {
                 let (page, page_bytes) = page();
-                self.state = State::Overruled(Produced { status: 504, body_bytes: page_bytes });
+                self.state = SendState::Overruled(Produced { status: 504, body_bytes: page_bytes });
                 if self.queue.push_copy(&page).is_err() {
                     self.break_off();
                 }
                 Overruled::Answered
             }
-            State::Sending(produced) => {
+            SendState::Sending(produced) => {
                 self.break_off();
-                self.state = State::Broken { produced, by: Cause::Deadline };
+                self.state = SendState::Broken { produced, by: Cause::Deadline };
                 Overruled::BrokenOff
             }
         }
@@ -306,18 +306,18 @@ impl Sending {
 
     fn break_off_by(&mut self, cause: Cause) {
         let by = match self.state {
-            State::Broken { by, .. } => by,
-            State::Overruled(_) => Cause::AfterPage,
-            State::Idle | State::Sending(_) | State::Complete(_) => cause,
+            SendState::Broken { by, .. } => by,
+            SendState::Overruled(_) => Cause::AfterPage,
+            SendState::Idle | SendState::Sending(_) | SendState::Complete(_) => cause,
         };
-        self.state = State::Broken { produced: self.produced(), by };
+        self.state = SendState::Broken { produced: self.produced(), by };
         self.queue.clear();
     }
 
     /// What a flush reports of a broken connection. Another thread than the one that found it broken may ask.
     pub(crate) fn broken(&self) -> Flush {
         match self.state {
-            State::Broken { by: Cause::ShortFile { missing }, .. } => Flush::Short(u64::from(missing)),
+            SendState::Broken { by: Cause::ShortFile { missing }, .. } => Flush::Short(u64::from(missing)),
             _ => Flush::Broken,
         }
     }
@@ -332,7 +332,7 @@ impl Sending {
     /// Holds the response, which the producer then queues. False, and nothing is done: the response is not complete, or
     /// some of it has been sent or queued.
     pub(crate) fn hold(&mut self, progress: Progress) -> bool {
-        let holds = progress.is_complete && matches!(self.state, State::Idle) && self.takes_writes();
+        let holds = progress.is_complete && matches!(self.state, SendState::Idle) && self.takes_writes();
         if holds {
             self.note_produced(progress);
             self.is_held = true;
@@ -351,10 +351,10 @@ impl Sending {
     /// Ends the response: what follows belongs to the next one. Called when the producer sends nothing more.
     pub(crate) fn end(&mut self, terms: &Terms) -> End {
         let timed_out = match self.state {
-            State::Overruled(page) | State::Broken { produced: page, by: Cause::AfterPage } => {
+            SendState::Overruled(page) | SendState::Broken { produced: page, by: Cause::AfterPage } => {
                 Some(Some(page.body_bytes))
             }
-            State::Broken { by: Cause::Deadline, .. } => Some(None),
+            SendState::Broken { by: Cause::Deadline, .. } => Some(None),
             _ => None,
         };
         let leaves_rest = self.leaves_rest(terms);
@@ -368,7 +368,7 @@ impl Sending {
         }
         let (has_spilled, is_sent, is_broken) = (self.has_spilled, self.is_sent(), self.is_broken());
         if !is_broken {
-            self.state = State::Idle;
+            self.state = SendState::Idle;
         }
         self.has_spilled = false;
         let is_held = std::mem::take(&mut self.is_held) && !is_sent && !is_broken;
@@ -382,7 +382,7 @@ impl Sending {
 
     /// Notes that some of the response has been written to a file, unless its producer has ended it.
     pub(crate) fn set_spilled(&mut self) {
-        self.has_spilled = self.state != State::Idle;
+        self.has_spilled = self.state != SendState::Idle;
     }
 }
 
@@ -397,7 +397,7 @@ impl Sending {
     /// page of a deadline or of an error may take its place.
     pub(crate) fn open(&mut self, head: &[u8], status: u16, encoder: BodyEncoder, block: &[u8], terms: &Terms) -> bool {
         // What is discarded needs no delay.
-        matches!(self.state, State::Idle)
+        matches!(self.state, SendState::Idle)
             && self.coalescing.get_or_insert_default().open(head, status, encoder, block, terms.budget())
     }
 
@@ -415,9 +415,9 @@ impl Sending {
     /// The opening of the response is being queued.
     fn note_opened(&mut self, produced: Produced) {
         match &mut self.state {
-            State::Idle => self.state = State::Sending(produced),
+            SendState::Idle => self.state = SendState::Sending(produced),
             // The producer has coalesced all of it.
-            State::Complete(before) if before.status == 0 => *before = produced,
+            SendState::Complete(before) if before.status == 0 => *before = produced,
             _ => {}
         }
     }
@@ -694,7 +694,7 @@ pub(crate) fn within_rate(now: Millis, since: Millis, pause: Millis, moved: u64,
 mod tests {
     use std::sync::Arc;
 
-    use super::{Cause, Produced, Progress, Sending, State, Terms};
+    use super::{Cause, Produced, Progress, SendState, Sending, Terms};
     use crate::os::socket::Io;
     use crate::request::memory::ClientMemory;
     use crate::response::policy::{Coalesce, Policy, Waiting};
@@ -703,24 +703,25 @@ mod tests {
     const PRODUCED: Produced = Produced { status: 200, body_bytes: 5 };
     const PAGE: Produced = Produced { status: 504, body_bytes: 4 };
 
-    const IDLE: State = State::Idle;
-    const SENDING: State = State::Sending(PRODUCED);
-    const COMPLETE: State = State::Complete(PRODUCED);
-    const OVERRULED: State = State::Overruled(PAGE);
-    const BROKEN: State = State::Broken { produced: PRODUCED, by: Cause::Other };
-    const LATE: State = State::Broken { produced: PRODUCED, by: Cause::Deadline };
-    const BROKEN_PAGE: State = State::Broken { produced: PAGE, by: Cause::AfterPage };
+    const IDLE: SendState = SendState::Idle;
+    const SENDING: SendState = SendState::Sending(PRODUCED);
+    const COMPLETE: SendState = SendState::Complete(PRODUCED);
+    const OVERRULED: SendState = SendState::Overruled(PAGE);
+    const BROKEN: SendState = SendState::Broken { produced: PRODUCED, by: Cause::Other };
+    const LATE: SendState = SendState::Broken { produced: PRODUCED, by: Cause::Deadline };
+    const BROKEN_PAGE: SendState = SendState::Broken { produced: PAGE, by: Cause::AfterPage };
     /// As [`BROKEN`], before the producer has sent anything.
-    const BROKEN_IDLE: State = State::Broken { produced: Produced { status: 0, body_bytes: 0 }, by: Cause::Other };
+    const BROKEN_IDLE: SendState =
+        SendState::Broken { produced: Produced { status: 0, body_bytes: 0 }, by: Cause::Other };
 
     /// Broken in this state, since a file had fewer bytes than were to be sent.
-    fn short(before: State) -> State {
-        let produced = if let State::Sending(produced) | State::Complete(produced) = before {
+    fn short(before: SendState) -> SendState {
+        let produced = if let SendState::Sending(produced) | SendState::Complete(produced) = before {
             produced
         } else {
             Produced::default()
         };
-        State::Broken { produced, by: Cause::ShortFile { missing: 0 } }
+        SendState::Broken { produced, by: Cause::ShortFile { missing: 0 } }
     }
 
     fn terms() -> Terms {
@@ -758,7 +759,7 @@ mod tests {
         let same = before;
         let broken = [BROKEN_IDLE, BROKEN, BROKEN, BROKEN_PAGE, BROKEN, LATE, BROKEN_PAGE];
         let complete = [COMPLETE, COMPLETE, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE];
-        let table: [(&str, Operation, [State; 7]); 11] = [
+        let table: [(&str, Operation, [SendState; 7]); 11] = [
             (
                 "gives a part",
                 |sending, _| sending.note_produced(Progress { produced: PRODUCED, is_complete: false }),
@@ -772,7 +773,7 @@ mod tests {
             (
                 "has produced all",
                 |sending, _| sending.complete(),
-                [State::Complete(Produced::default()), COMPLETE, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE],
+                [SendState::Complete(Produced::default()), COMPLETE, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE],
             ),
             (
                 "is overruled",
@@ -809,7 +810,7 @@ mod tests {
                 let terms = terms();
                 let budget = terms.memory.responses.clone();
                 let mut sending = Sending::new(budget.clone());
-                if !matches!(before, State::Broken { .. }) {
+                if !matches!(before, SendState::Broken { .. }) {
                     assert!(what == "has no memory" || sending.queue.push_copy(b"block").is_ok());
                 }
                 sending.state = before;

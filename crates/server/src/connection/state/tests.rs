@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tailrace_http::trust::{ForwardedFields, Trust};
 
-use super::{Effects, Event, Headroom, LONG_REST, LOW_WATER, Message, Next, Rules, Shutdown, State};
+use super::{ConnectionState, Effects, Event, Headroom, LONG_REST, LOW_WATER, Message, Next, Rules, Shutdown};
 use crate::config::Config;
 use crate::connection::transaction_pool::TransactionPool;
 use crate::os::clock::{Clock, Millis};
@@ -57,14 +57,14 @@ impl World {
     }
 
     /// Takes a step, and makes room where it asks for that.
-    pub(super) fn step(&self, state: &mut State, event: Event<'_>) -> Effects {
+    pub(super) fn step(&self, state: &mut ConnectionState, event: Event<'_>) -> Effects {
         let mut others = Charge::default();
         if !self.has_room.get() {
             others.set_in(&self.memory.requests, self.config.client_memory);
         }
         let first = self.step_once(state, event);
         let Next::MakeRoom(more) = first.next else { return first };
-        assert!(matches!(state, State::Crowded(_)));
+        assert!(matches!(state, ConnectionState::Crowded(_)));
         self.asked.set(self.asked.get() + 1);
         let second = self.step_once(state, Event::Room(self.memory.has_room(more)));
         assert!(!matches!(second.next, Next::MakeRoom(_)), "room is made once");
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    pub(super) fn step_once(&self, state: &mut State, event: Event<'_>) -> Effects {
+    pub(super) fn step_once(&self, state: &mut ConnectionState, event: Event<'_>) -> Effects {
         let rules = Rules {
             protocol: self.protocol,
             config: &self.config,
@@ -93,7 +93,7 @@ impl World {
         state.step(event, &rules)
     }
 
-    pub(super) fn receive(&self, state: &mut State, bytes: &[u8]) -> Effects {
+    pub(super) fn receive(&self, state: &mut ConnectionState, bytes: &[u8]) -> Effects {
         self.step(state, Event::Received { bytes, more: false })
     }
 
@@ -115,19 +115,19 @@ pub(super) fn config() -> Config {
     }
 }
 
-pub(super) fn name(state: &State) -> &'static str {
+pub(super) fn name(state: &ConnectionState) -> &'static str {
     match state {
-        State::Idle => "Idle",
-        State::Head(_) => "Head",
-        State::Body(_) => "Body",
-        State::Storing(_) => "Storing",
-        State::Responding(_) => "Responding",
-        State::Draining(_) => "Draining",
-        State::Skipping(_) => "Skipping",
-        State::Closing => "Closing",
-        State::Lingering(_) => "Lingering",
-        State::Crowded(_) => "Crowded",
-        State::Closed => "Closed",
+        ConnectionState::Idle => "Idle",
+        ConnectionState::Head(_) => "Head",
+        ConnectionState::Body(_) => "Body",
+        ConnectionState::Storing(_) => "Storing",
+        ConnectionState::Responding(_) => "Responding",
+        ConnectionState::Draining(_) => "Draining",
+        ConnectionState::Skipping(_) => "Skipping",
+        ConnectionState::Closing => "Closing",
+        ConnectionState::Lingering(_) => "Lingering",
+        ConnectionState::Crowded(_) => "Crowded",
+        ConnectionState::Closed => "Closed",
     }
 }
 
@@ -145,7 +145,7 @@ pub(super) fn next_name(next: &Next) -> &'static str {
 }
 
 /// One step in one line: the new state, the deadline, the other effects, and the next action.
-pub(super) fn line(state: &State, effects: &Effects, now: Millis) -> String {
+pub(super) fn line(state: &ConnectionState, effects: &Effects, now: Millis) -> String {
     let deadline = match effects.deadline.map(|due| due.wrapping_sub(now)) {
         None => String::new(),
         Some(time) if time == u64::MAX.wrapping_sub(now) => String::from(" never"),
@@ -180,7 +180,7 @@ pub(super) fn line(state: &State, effects: &Effects, now: Millis) -> String {
 /// Returns the body of the request, how many bytes were received straight into it, and how many bytes of the input were
 /// read.
 fn upload(world: &World, input: &[u8]) -> (RequestBody, usize, usize) {
-    let (mut state, mut next) = (State::Idle, Next::Read);
+    let (mut state, mut next) = (ConnectionState::Idle, Next::Read);
     let (mut at, mut straight) = (0, 0);
     loop {
         next = match next {
@@ -225,7 +225,7 @@ const SMALL: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\
 #[test]
 fn a_complete_request_needs_no_room() {
     let (world, _others) = crowded(config());
-    let mut state = State::Idle;
+    let mut state = ConnectionState::Idle;
     assert!(matches!(world.receive(&mut state, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").next, Next::Run(_)));
     assert_eq!(world.asked.get(), 0);
 }
@@ -240,7 +240,7 @@ fn what_a_client_sends_in_pieces_is_complete_however_often_room_is_made() {
     ];
     for input in inputs {
         let (world, mut others) = crowded(config());
-        let mut state = State::Idle;
+        let mut state = ConnectionState::Idle;
         for (number, bytes) in input.iter().enumerate() {
             others.set_in(&world.memory.requests, world.config.client_memory);
             let mut effects = world.step_once(&mut state, Event::Received { bytes, more: false });
@@ -272,7 +272,7 @@ fn what_needs_room_is_refused_when_there_is_none() {
     let small = [SMALL, b"3\r\nabc\r\n"].concat();
     for (stream_body, input) in [(false, &b"GET / HT"[..]), (false, &small), (true, &small), (false, &large)] {
         let (world, _others) = crowded(Config { stream_body, ..config() });
-        let mut state = State::Idle;
+        let mut state = ConnectionState::Idle;
         let effects = world.receive(&mut state, input);
         let shown = input[..8].escape_ascii();
         assert_eq!(world.asked.get(), 1, "{shown}");
@@ -285,7 +285,7 @@ fn what_needs_room_is_refused_when_there_is_none() {
 #[test]
 fn the_first_bytes_of_a_streamed_body_are_not_lost_while_room_is_made() {
     let (world, mut others) = crowded(Config { stream_body: true, ..config() });
-    let mut state = State::Idle;
+    let mut state = ConnectionState::Idle;
     let input = [SMALL, b"3\r\nabc\r\n"].concat();
     let effects = world.step_once(&mut state, Event::Received { bytes: &input, more: false });
     assert!(matches!(effects.next, Next::MakeRoom(8)), "{}", next_name(&effects.next));
@@ -303,7 +303,7 @@ fn a_client_is_told_to_continue_only_when_there_is_room_for_its_request() {
     let input = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
     for has_room in [true, false] {
         let (world, mut others) = crowded(config());
-        let mut state = State::Idle;
+        let mut state = ConnectionState::Idle;
         let effects = world.step_once(&mut state, Event::Received { bytes: input, more: false });
         assert!(matches!(effects.next, Next::MakeRoom(_)), "{}", next_name(&effects.next));
         assert!(effects.rare.is_none(), "nothing is sent before it is known");
@@ -332,7 +332,7 @@ fn the_first_bytes_of_a_streamed_body_in_a_packet_need_room_too() {
         let trust = Trust::of(["*"], ForwardedFields::ANY).unwrap();
         let (world, mut others) = crowded(Config { stream_body: true, trust, ..config() });
         let world = World { protocol: &Uwsgi, ..world };
-        let mut state = State::Idle;
+        let mut state = ConnectionState::Idle;
         let effects = world.step_once(&mut state, Event::Received { bytes: &input, more: false });
         assert!(matches!(effects.next, Next::MakeRoom(3)), "{}", next_name(&effects.next));
         if has_room {
@@ -389,7 +389,7 @@ fn a_large_body_is_received_straight_into_its_memory_and_nothing_behind_it() {
 #[test]
 fn a_client_that_announces_a_large_body_and_sends_little_takes_little() {
     let world = World::new(config());
-    let mut state = State::Idle;
+    let mut state = ConnectionState::Idle;
     world.receive(&mut state, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900000000\r\n\r\n");
     assert!(state.body_room().is_none());
     assert_eq!(world.memory.bodies.used(), 0);
@@ -401,14 +401,14 @@ fn a_client_that_announces_a_large_body_and_sends_little_takes_little() {
 #[test]
 fn many_bytes_of_a_quick_client_are_one_event_while_it_has_many_more_to_send() {
     let world = World::new(config());
-    let mut state = State::Idle;
-    let step = |state: &mut State, event: Event<'_>| {
+    let mut state = ConnectionState::Idle;
+    let step = |state: &mut ConnectionState, event: Event<'_>| {
         let effects = world.step(state, event);
         (line(state, &effects, world.clock.recent_millis()), state.low_water())
     };
     let length = 300_000 + LONG_REST;
     let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
-    let receive = |state: &mut State, count: usize| {
+    let receive = |state: &mut ConnectionState, count: usize| {
         world.receive(state, &vec![b'x'; count]);
         step(state, Event::ReadAll)
     };

@@ -13,7 +13,7 @@ use tailrace_http::limits::{Limits, Refusal};
 
 use super::{World, config, name, next_name};
 use crate::config::Config;
-use crate::connection::state::{AfterResponse, Event, LeftOver, Message, Next, State};
+use crate::connection::state::{AfterResponse, ConnectionState, Event, LeftOver, Message, Next};
 use crate::connection::transaction::Transaction;
 use crate::observe::record::Ending;
 use crate::os::clock::{Millis, NEVER};
@@ -206,7 +206,7 @@ struct Bits {
 struct Run {
     tape: Tape,
     world: World,
-    state: State,
+    state: ConnectionState,
     socket: Arc<Socket>,
     sent: VecDeque<Sent>,
     owner: Owner,
@@ -244,7 +244,7 @@ impl Run {
         Self {
             scratch,
             world: World::new(config),
-            state: State::Idle,
+            state: ConnectionState::Idle,
             socket: Arc::new(Socket(Mutex::new(Wire { input, ..Wire::default() }))),
             sent,
             owner: Owner::Nobody,
@@ -510,7 +510,7 @@ impl Run {
         // An incomplete request is not accounted for when the connection closes.
         let left = self.state.take_left_over();
         assert!(matches!(left, LeftOver::Nothing | LeftOver::Here { is_complete: false, .. }), "closed, not accounted");
-        self.state = State::Closed;
+        self.state = ConnectionState::Closed;
         self.is_closed = true;
         self.is_over = true;
     }
@@ -615,7 +615,7 @@ impl Run {
     /// Every request that ran or was refused is accounted for, or the application or the state still has it.
     fn check_accounts(&self) {
         let with_application = usize::from(matches!(self.owner, Owner::Application(_)) && !self.has_ended);
-        let with_state = matches!(&self.state, State::Draining(draining) if draining.transaction.is_some());
+        let with_state = matches!(&self.state, ConnectionState::Draining(draining) if draining.transaction.is_some());
         let held = with_application + usize::from(with_state);
         let all = self.runs + self.refusals;
         assert_eq!(all, self.accounted + self.abandoned + held, "{}", name(&self.state));

@@ -10,7 +10,7 @@ use tailrace_http::limits::Refusal;
 
 use super::{World, config, line, name};
 use crate::config::Config;
-use crate::connection::state::{AfterResponse, Event, Next, State};
+use crate::connection::state::{AfterResponse, ConnectionState, Event, Next};
 use crate::connection::transaction::Transaction;
 use crate::observe::record::Ending;
 use crate::request::stream::Rest;
@@ -29,10 +29,10 @@ fn world() -> World {
 }
 
 /// Makes a state, by the steps that lead to it.
-type Make = fn(&World) -> State;
+type Make = fn(&World) -> ConnectionState;
 
-fn after(world: &World, inputs: &[&[u8]]) -> (State, Next) {
-    let mut state = State::Idle;
+fn after(world: &World, inputs: &[&[u8]]) -> (ConnectionState, Next) {
+    let mut state = ConnectionState::Idle;
     let mut next = Next::Rest;
     for bytes in inputs {
         next = world.receive(&mut state, bytes).next;
@@ -40,14 +40,14 @@ fn after(world: &World, inputs: &[&[u8]]) -> (State, Next) {
     (state, next)
 }
 
-fn storing(world: &World, result: fn(&World, Next) -> io::Result<crate::request::spool::Written>) -> State {
+fn storing(world: &World, result: fn(&World, Next) -> io::Result<crate::request::spool::Written>) -> ConnectionState {
     let (mut state, next) = after(world, &[UPLOAD, &[b'x'; 60]]);
     let result = result(world, next);
     state.set_write_result(result);
     state
 }
 
-fn draining(world: &World, then: AfterResponse, rest: Option<Rest>) -> State {
+fn draining(world: &World, then: AfterResponse, rest: Option<Rest>) -> ConnectionState {
     let (mut state, next) = after(world, &[GET]);
     let Next::Run(transaction) = next else { panic!("it does not run") };
     world.step(&mut state, Event::Responded { then, transaction, rest, is_sent: false });
@@ -58,26 +58,26 @@ fn decoder() -> BodyDecoder {
     BodyDecoder::new(BodyLength::Known(100), u64::MAX)
 }
 
-fn closing(world: &World) -> State {
+fn closing(world: &World) -> ConnectionState {
     let mut state = draining(world, AfterResponse::Close, None);
     world.step(&mut state, Event::Flushed(Flush::Empty));
     state
 }
 
-fn lingering(world: &World) -> State {
+fn lingering(world: &World) -> ConnectionState {
     let mut state = draining(world, AfterResponse::Linger, None);
     world.step(&mut state, Event::Flushed(Flush::Empty));
     state
 }
 
-fn skipping(world: &World) -> State {
+fn skipping(world: &World) -> ConnectionState {
     let mut state = draining(world, AfterResponse::Keep, Some(Rest::Unread(decoder(), Vec::new())));
     world.step(&mut state, Event::Flushed(Flush::Empty));
     state
 }
 
 const STATES: [(&str, Make); 18] = [
-    ("idle", |_| State::Idle),
+    ("idle", |_| ConnectionState::Idle),
     ("empty line", |world| after(world, &[b"\r\n"]).0),
     ("half a head", |world| after(world, &[b"GET / HT"]).0),
     ("half a body", |world| after(world, &[UPLOAD, b"half"]).0),
@@ -99,7 +99,7 @@ const STATES: [(&str, Make); 18] = [
     ("skipping", skipping),
     ("closing", closing),
     ("lingering", lingering),
-    ("closed", |_| State::Closed),
+    ("closed", |_| ConnectionState::Closed),
 ];
 
 /// The events, each with its name and a function that makes it.
@@ -138,7 +138,7 @@ fn a_draining_server_waits_longer_for_the_first_request_of_a_connection_than_for
     let now = world.clock.reading().millis();
     for (first_request_by, wait) in [(0, 250), (now + 4_000, 4_000), (now + 100, 250)] {
         world.first_request_by.set(first_request_by);
-        let mut state = State::Idle;
+        let mut state = ConnectionState::Idle;
         assert_eq!(world.step(&mut state, Event::ReadAll).deadline, Some(now + wait));
         let mut begun = after(&world, &[b"GET / HT"]).0;
         assert_eq!(
