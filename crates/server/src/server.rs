@@ -35,7 +35,7 @@ use crate::connection::driver::{Connection, ConnectionHost, Task};
 use crate::connection::exchange::Exchange;
 use crate::connection::host::{Flushing, Log, Open, Owners, Reporting, Runners, Waking};
 use crate::connection::local;
-use crate::connection::runner::Runner;
+use crate::connection::runner::RunnerId;
 use crate::connection::state::Next;
 use crate::connection::table::SPECIAL;
 use crate::connection::timers::Due;
@@ -377,22 +377,22 @@ impl Open<Connection> for Server {
 }
 
 impl Runners<Connection> for Server {
-    fn set_request_deadline(&self, runner: Runner, due: Millis, task: &mut dyn FnMut() -> Task) {
+    fn set_request_deadline(&self, runner: RunnerId, due: Millis, task: &mut dyn FnMut() -> Task) {
         if self.parts.dispatcher.set_deadline(runner, due, task) {
             self.parts.executor.wake_io();
         }
     }
 
-    fn release(&self, runner: Runner) {
+    fn release(&self, runner: RunnerId) {
         self.parts.dispatcher.runners.release(runner);
     }
 
     fn in_flight(&self, packed: u64) -> Option<InFlight> {
-        self.parts.dispatcher.runners.in_flight(Runner::of_packed(packed))
+        self.parts.dispatcher.runners.in_flight(RunnerId::of_packed(packed))
     }
 
     fn show_sending(&self, packed: u64) -> Option<Sending> {
-        self.parts.dispatcher.runners.show_sending(Runner::of_packed(packed))
+        self.parts.dispatcher.runners.show_sending(RunnerId::of_packed(packed))
     }
 }
 

@@ -22,7 +22,7 @@ use crate::connection::host::{self, Host};
 use crate::connection::local;
 use crate::connection::proxy_header::{AwaitedHeader, Taken};
 use crate::connection::room::{PATIENCE, SlowClient, WaitingCount, next_patience};
-use crate::connection::runner::{Runner, RunnerOfConnection};
+use crate::connection::runner::{RunnerId, RunnerOfConnection};
 use crate::connection::shared::Shared;
 pub(crate) use crate::connection::state::AfterResponse;
 use crate::connection::state::{
@@ -796,7 +796,7 @@ impl Connection {
 /// Methods for the runner that waits for a slow client.
 impl Connection {
     /// A runner has taken the request from the run queue. Called by the owner.
-    pub(crate) fn set_runner(&self, runner: Runner) {
+    pub(crate) fn set_runner(&self, runner: RunnerId) {
         self.runner.set(runner);
     }
 

@@ -12,7 +12,7 @@ use tailrace_http::framing::RequestFacts;
 use crate::connection::driver::{AfterResponse, Connection, Ended, Task};
 use crate::connection::room::PATIENCE;
 pub use crate::connection::room::{WaitingCount, next_patience};
-use crate::connection::runner::Runner;
+use crate::connection::runner::RunnerId;
 use crate::connection::state::Next;
 pub use crate::connection::transaction::Asked;
 use crate::connection::transaction::Transaction;
@@ -99,7 +99,7 @@ impl Exchange {
     }
 
     /// A runner has taken the request.
-    pub(crate) fn begin(&mut self, now: Instant, runner: Option<Runner>) {
+    pub(crate) fn begin(&mut self, now: Instant, runner: Option<RunnerId>) {
         let Parts { transaction, connection } = self.parts_mut();
         probes::application_enter(connection.key());
         transaction.record.started = Some(now);

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tailrace_http::framing::RequestFacts;
 
-use crate::connection::runner::Runner;
+use crate::connection::runner::RunnerId;
 use crate::connection::state::Next;
 use crate::connection::transaction::Transaction;
 use crate::observe::level::Level;
@@ -87,17 +87,17 @@ pub(crate) trait Open<C>: Send + Sync + 'static {
 pub(crate) trait Runners<C>: Send + Sync + 'static {
     /// Sets the deadline of the request that a runner runs; [`crate::os::clock::NEVER`]: none. `task` describes the
     /// request and is called at most once.
-    fn set_request_deadline(&self, runner: Runner, due: Millis, task: &mut dyn FnMut() -> Task<C>);
+    fn set_request_deadline(&self, runner: RunnerId, due: Millis, task: &mut dyn FnMut() -> Task<C>);
 
     /// The response of the request that a runner runs is finished, and its connection may serve another request: the
     /// deadline must not touch the connection any more.
-    fn release(&self, runner: Runner);
+    fn release(&self, runner: RunnerId);
 
-    /// What the scoreboard shows of the request that a runner runs. `packed`: [`Runner::packed`].
+    /// What the scoreboard shows of the request that a runner runs. `packed`: [`RunnerId::packed`].
     fn in_flight(&self, packed: u64) -> Option<InFlight>;
 
     /// The runner waits for its client until the result is dropped; `None`: no scoreboard shows it. `packed`:
-    /// [`Runner::packed`].
+    /// [`RunnerId::packed`].
     fn show_sending(&self, packed: u64) -> Option<Sending>;
 }
 

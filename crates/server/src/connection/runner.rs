@@ -2,25 +2,25 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A runner (a thread or a greenlet) and the request that it runs.
+/// Names a runner (a thread or a greenlet) and the request that it runs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Runner {
+pub(crate) struct RunnerId {
     /// Its slot in the runner table.
     pub(crate) slot: usize,
     /// The number of the request, unique in this server.
     pub(crate) serial: u64,
 }
 
-/// Bits of [`Runner::packed`] that contain the slot.
+/// Bits of [`RunnerId::packed`] that contain the slot.
 const SLOT_BITS: u32 = 20;
 
-impl Runner {
+impl RunnerId {
     /// Slot and serial number in one word.
     pub(crate) fn packed(self) -> u64 {
         self.serial << SLOT_BITS | self.slot as u64
     }
 
-    /// From [`Runner::packed`].
+    /// From [`RunnerId::packed`].
     pub(crate) fn of_packed(packed: u64) -> Self {
         Self { slot: (packed & ((1 << SLOT_BITS) - 1)) as usize, serial: packed >> SLOT_BITS }
     }
@@ -29,7 +29,7 @@ impl Runner {
 /// The runner that runs the request of a connection. Any thread.
 #[derive(Default)]
 pub(crate) struct RunnerOfConnection {
-    /// [`Runner::packed`] of the last runner that took a request of this connection.
+    /// [`RunnerId::packed`] of the last runner that took a request of this connection.
     packed: AtomicU64,
     /// The ticket under which the runner waits for room in the send queue; 0: it does not wait.
     writer: AtomicU64,
@@ -39,11 +39,11 @@ pub(crate) struct RunnerOfConnection {
 
 impl RunnerOfConnection {
     /// A runner has taken the request. Only the owner of the connection calls this.
-    pub(crate) fn set(&self, runner: Runner) {
+    pub(crate) fn set(&self, runner: RunnerId) {
         self.packed.store(runner.packed(), Ordering::Release);
     }
 
-    /// [`Runner::packed`] of the last runner.
+    /// [`RunnerId::packed`] of the last runner.
     pub(crate) fn get(&self) -> u64 {
         self.packed.load(Ordering::Acquire)
     }
@@ -76,12 +76,12 @@ fn take(waiting: &AtomicU64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Runner, RunnerOfConnection};
+    use super::{RunnerId, RunnerOfConnection};
 
     #[test]
     fn a_runner_fits_in_a_word() {
         for (slot, serial) in [(0, 0), (7, 1), ((1 << 20) - 1, u64::MAX >> 20)] {
-            let again = Runner::of_packed(Runner { slot, serial }.packed());
+            let again = RunnerId::of_packed(RunnerId { slot, serial }.packed());
             assert_eq!((again.slot, again.serial), (slot, serial));
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tailrace_http::framing::{RequestFacts, ResponseFormat};
 use tailrace_http::request_head::Field;
 
-use crate::connection::runner::Runner;
+use crate::connection::runner::RunnerId;
 use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::now;
 use crate::request::memory::{Charge, ClientMemory};
@@ -49,7 +49,7 @@ pub(crate) struct Transaction {
     pub(crate) response: Response,
     pub(crate) record: Record,
     /// The runner of the request, once one has taken it.
-    pub(crate) runner: Option<Runner>,
+    pub(crate) runner: Option<RunnerId>,
     /// Where the final record is copied, if the application has asked for that.
     pub(crate) follower: Option<Arc<Mutex<Record>>>,
     /// The body, if the application reads it while it arrives.

@@ -12,7 +12,7 @@ use std::time::Instant;
 use crate::connection::context::Context;
 use crate::connection::driver::Task;
 use crate::connection::exchange::Exchange;
-use crate::connection::runner::Runner;
+use crate::connection::runner::RunnerId;
 use crate::connection::table::SPECIAL;
 use crate::dispatch::admission::{self, STALLED, Stall};
 use crate::dispatch::run_queue::RunQueue;
@@ -118,7 +118,7 @@ impl Dispatcher {
 
     /// The request that a runner runs is to be answered by `due`. True: the thread that polls may have to wake
     /// sooner than it meant to.
-    pub(crate) fn set_deadline(&self, runner: Runner, due: Millis, task: &mut dyn FnMut() -> Task) -> bool {
+    pub(crate) fn set_deadline(&self, runner: RunnerId, due: Millis, task: &mut dyn FnMut() -> Task) -> bool {
         let is_sooner = self.runners.arm(runner, due, task);
         if is_sooner {
             self.context.timers.wake(DEADLINES, due);
@@ -143,7 +143,7 @@ impl Dispatcher {
         }
         // The runners whose responses have begun: found once, and only if a request is slow.
         let begun = OnceCell::new();
-        let is_iterating = |runner: Runner| {
+        let is_iterating = |runner: RunnerId| {
             let find = || {
                 let mut runners = HashSet::new();
                 self.context.table.visit(|connection| {
@@ -180,7 +180,7 @@ mod tests {
     use crate::config::Config;
     use crate::connection::context::Context;
     use crate::connection::driver::Task;
-    use crate::connection::runner::Runner;
+    use crate::connection::runner::RunnerId;
     use crate::executor::greenlets::testing::Served;
     use crate::executor::threads;
     use crate::os::clock;
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    fn carry(dispatcher: &Dispatcher) -> Runner {
+    fn carry(dispatcher: &Dispatcher) -> RunnerId {
         dispatcher.runners.begin(dispatcher.runners.take(1).unwrap(), &Request::default(), 1)
     }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tailrace_http::query::QueryMasking;
 
 use crate::connection::driver::Task;
-use crate::connection::runner::Runner;
+use crate::connection::runner::RunnerId;
 pub use crate::connection::transaction::Outcome;
 use crate::observe::scoreboard::{self, InFlight, Sending, WorkerSlot, most_threads};
 use crate::os::clock::{Millis, NEVER};
@@ -188,14 +188,14 @@ impl RunnerTable {
     }
 
     /// What the scoreboard shows of a request; `None`: it is over, or there is no scoreboard.
-    pub(crate) fn in_flight(&self, runner: Runner) -> Option<InFlight> {
+    pub(crate) fn in_flight(&self, runner: RunnerId) -> Option<InFlight> {
         let shown = self.slots.get(runner.slot)?.shown?;
         shown.read().filter(|request| request.serial == runner.serial)
     }
 
     /// The runner waits for its client until the result is dropped; `None`: the request is over, or there is no
     /// scoreboard.
-    pub(crate) fn show_sending(&self, runner: Runner) -> Option<Sending> {
+    pub(crate) fn show_sending(&self, runner: RunnerId) -> Option<Sending> {
         let slot = self.slots.get(runner.slot)?;
         slot.shown.filter(|_| slot.serial.load(Ordering::Acquire) == runner.serial).map(scoreboard::RunnerSlot::sending)
     }
@@ -206,7 +206,7 @@ impl RunnerTable {
     }
 
     /// The runner begins a request; `now` is on the clock that all processes share.
-    pub(crate) fn begin(&self, number: usize, request: &Request, now: u64) -> Runner {
+    pub(crate) fn begin(&self, number: usize, request: &Request, now: u64) -> RunnerId {
         let slot = &self.slots[number];
         let serial = self.serial.fetch_add(1, Ordering::Relaxed) + 1;
         slot.serial.store(serial, Ordering::Release);
@@ -215,7 +215,7 @@ impl RunnerTable {
             let target = request.head.target.of(&request.bytes);
             shown.begin(serial, now, request.peer.client, method, target);
         }
-        Runner { slot: number, serial }
+        RunnerId { slot: number, serial }
     }
 
     /// The runner is done with its request.
@@ -239,7 +239,7 @@ impl RunnerTable {
 
     /// The request that the runner runs has until `due`; `task` describes it, asked once. True: the slots must be
     /// looked through at `due`.
-    pub(crate) fn arm(&self, runner: Runner, due: Millis, task: impl FnOnce() -> Task) -> bool {
+    pub(crate) fn arm(&self, runner: RunnerId, due: Millis, task: impl FnOnce() -> Task) -> bool {
         let slot = &self.slots[runner.slot];
         let mut timed = lock(&slot.timed);
         if slot.serial.load(Ordering::Acquire) != runner.serial {
@@ -255,7 +255,7 @@ impl RunnerTable {
     }
 
     /// The response of the request is finished: its connection may serve another one.
-    pub(crate) fn release(&self, runner: Runner) {
+    pub(crate) fn release(&self, runner: RunnerId) {
         let slot = &self.slots[runner.slot];
         if slot.armed.load(Ordering::Acquire)
             && let Some(timed) = &mut *lock(&slot.timed)
@@ -294,7 +294,7 @@ impl RunnerTable {
         limit: u64,
         now: u64,
         masking: QueryMasking,
-        is_iterating: impl Fn(Runner) -> bool,
+        is_iterating: impl Fn(RunnerId) -> bool,
         mut report: impl FnMut(Slow),
     ) -> u64 {
         let mut next = limit;
@@ -303,7 +303,7 @@ impl RunnerTable {
             if serial == 0 || slot.slow.load(Ordering::Relaxed) == serial {
                 continue;
             }
-            let runner = Runner { slot: number, serial };
+            let runner = RunnerId { slot: number, serial };
             let Some(shown) = self.in_flight(runner) else { continue };
             let time = now.saturating_sub(shown.since);
             if time < limit {
@@ -385,7 +385,7 @@ mod tests {
 
     use tailrace_http::framing::{RequestFacts, ResponseFormat};
 
-    use super::{Outcome, Overdue, Runner, RunnerTable, Task};
+    use super::{Outcome, Overdue, RunnerId, RunnerTable, Task};
     use crate::config::Config;
     use crate::executor::greenlets::testing::Served;
     use crate::observe::metrics::Metric;
@@ -405,7 +405,7 @@ mod tests {
     }
 
     /// A table, and a runner of it that runs a request.
-    fn running() -> (RunnerTable, Runner) {
+    fn running() -> (RunnerTable, RunnerId) {
         let table = RunnerTable::new(2, None);
         let slot = table.take(1).unwrap();
         let runner = table.begin(slot, &Request::default(), 5);
@@ -470,7 +470,7 @@ mod tests {
         let slot = table.take(1).unwrap();
         let runner = table.begin(slot, &Request::default(), 5);
         assert_eq!(table.in_flight(runner).unwrap().serial, runner.serial);
-        assert!(table.in_flight(Runner { serial: runner.serial + 1, ..runner }).is_none());
+        assert!(table.in_flight(RunnerId { serial: runner.serial + 1, ..runner }).is_none());
         table.give_back(slot);
         assert!(table.in_flight(runner).is_none());
     }
@@ -507,7 +507,7 @@ mod tests {
         // Sooner.
         assert!(table.arm(runner, 200, || unreachable!()));
         table.release(runner);
-        table.release(Runner { serial: 99, ..runner });
+        table.release(RunnerId { serial: 99, ..runner });
         table.end(runner.slot);
         assert!(expire(&table, 1_000).0.is_empty());
         // One that is not timed any more has no deadline.

@@ -44,8 +44,8 @@ pub(crate) struct WsgiApplication {
     surplus: SurplusWarnings,
 }
 
-/// Where a request runs, and who runs it.
-pub(crate) struct Runner<'a> {
+/// The runner that calls the application for a request, and how it handles exceptions.
+pub(crate) struct CallingRunner<'a> {
     pub(crate) policy: &'a dyn ExceptionPolicy,
     pub(crate) turn: &'a Turn<'a>,
     /// The thread, as CPython numbers it.
@@ -59,7 +59,13 @@ impl WsgiApplication {
     }
 
     /// Runs one request. A panic in here costs its connection. True: the runner is to end.
-    pub(crate) fn run(&self, py: Python<'_>, cache: &mut ThreadCache, exchange: Exchange, runner: &Runner<'_>) -> bool {
+    pub(crate) fn run(
+        &self,
+        py: Python<'_>,
+        cache: &mut ThreadCache,
+        exchange: Exchange,
+        runner: &CallingRunner<'_>,
+    ) -> bool {
         let ends_runner = catch(|| self.respond(py, cache, exchange, runner)).unwrap_or_else(|panic| {
             // The call that panicked may have left an exception behind.
             ffi::thread::clear_exception(py);
@@ -75,7 +81,13 @@ impl WsgiApplication {
         ends_runner
     }
 
-    fn respond(&self, py: Python<'_>, cache: &mut ThreadCache, mut exchange: Exchange, runner: &Runner<'_>) -> bool {
+    fn respond(
+        &self,
+        py: Python<'_>,
+        cache: &mut ThreadCache,
+        mut exchange: Exchange,
+        runner: &CallingRunner<'_>,
+    ) -> bool {
         let process = Process::here();
         let policy = runner.policy;
         let body = exchange.take_body();

@@ -9,7 +9,7 @@ use crate::call::exception_policy::ExceptionPolicy;
 use crate::python::stack;
 
 /// See the module; implemented in `threads.rs`, `greenlets.rs` and `inline.rs`.
-pub(crate) trait Executor: ExceptionPolicy {
+pub(crate) trait PythonExecutor: ExceptionPolicy {
     /// The server that the requests belong to. Called once, first.
     fn serve(&self, server: &Arc<Server>) {
         let _ = server;

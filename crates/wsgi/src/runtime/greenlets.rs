@@ -11,7 +11,7 @@ use crate::call::file_source;
 use crate::call::response::ResponseState;
 use crate::python::log;
 use crate::python::names::names;
-use crate::runtime::executor::Executor;
+use crate::runtime::executor::PythonExecutor;
 use crate::runtime::interruption::Interruption;
 
 /// See the module.
@@ -38,7 +38,7 @@ impl ExceptionPolicy for Greenlets {
     }
 }
 
-impl Executor for Greenlets {
+impl PythonExecutor for Greenlets {
     /// Initializes everything now that is initialized once per process. If a greenlet did this, it could switch in the
     /// middle to another greenlet that needs the same value and would wait forever.
     fn prepare(&self, py: Python<'_>) -> PyResult<()> {

@@ -10,13 +10,13 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use tailrace_server::{Application, Level, Overdue, Record, Reports, Request, Server, Slow, Turn};
 
-use crate::call::application::{Runner, WsgiApplication};
+use crate::call::application::{CallingRunner, WsgiApplication};
 use crate::call::thread_cache::ThreadCaches;
 use crate::ffi;
 use crate::python::log::LogQueue;
 use crate::python::memory;
 use crate::runtime::deliveries::{self, Deliveries};
-use crate::runtime::executor::Executor;
+use crate::runtime::executor::PythonExecutor;
 use crate::runtime::interpreter_probe::InterpreterProbe;
 use crate::runtime::slow::SlowRequests;
 use crate::runtime::threads::ThreadPool;
@@ -27,7 +27,7 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 /// See the module.
 pub(crate) struct PythonHandler {
     application: WsgiApplication,
-    executor: Arc<dyn Executor>,
+    executor: Arc<dyn PythonExecutor>,
     caches: ThreadCaches,
     threads: ThreadPool,
     log: Arc<LogQueue>,
@@ -92,7 +92,7 @@ impl Reports for PythonHandler {
 }
 
 impl PythonHandler {
-    pub(crate) fn new(application: WsgiApplication, executor: Arc<dyn Executor>, log: Arc<LogQueue>) -> Self {
+    pub(crate) fn new(application: WsgiApplication, executor: Arc<dyn PythonExecutor>, log: Arc<LogQueue>) -> Self {
         Self {
             application,
             executor,
@@ -112,7 +112,7 @@ impl PythonHandler {
         self.executor.serve(server);
     }
 
-    pub(crate) fn executor(&self) -> &dyn Executor {
+    pub(crate) fn executor(&self) -> &dyn PythonExecutor {
         &*self.executor
     }
 
@@ -151,7 +151,7 @@ impl PythonHandler {
         while let Some(exchange) = turn.next() {
             // Attaching drops the Python objects that threads of the server have released.
             Python::attach(|_| ());
-            let runner = Runner { policy: &*self.executor, turn, thread };
+            let runner = CallingRunner { policy: &*self.executor, turn, thread };
             ends_runner = self.application.run(py, &mut cache, exchange, &runner);
             if turn.is_overdue() {
                 ffi::thread::take_back(py, thread);

@@ -13,7 +13,7 @@ use crate::call::exception_policy::ExceptionPolicy;
 use crate::python::exceptions::is_interruption;
 use crate::python::log::{self, LogQueue};
 use crate::runtime::deadlines::DeadlineThread;
-use crate::runtime::executor::Executor;
+use crate::runtime::executor::PythonExecutor;
 use crate::runtime::interruption::Interruption;
 
 /// See the module.
@@ -96,7 +96,7 @@ impl ExceptionPolicy for Inline {
     }
 }
 
-impl Executor for Inline {
+impl PythonExecutor for Inline {
     fn prepare(&self, py: Python<'_>) -> PyResult<()> {
         let _ = self.interrupt.set(Interrupt::find(py)?);
         Ok(())

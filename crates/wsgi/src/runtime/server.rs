@@ -20,7 +20,7 @@ use crate::python::exceptions::os_error;
 use crate::python::forks::used_in_child;
 use crate::python::log::LogQueue;
 use crate::python::memory;
-use crate::runtime::executor::Executor;
+use crate::runtime::executor::PythonExecutor;
 use crate::runtime::greenlet_runner::GreenletRunner;
 use crate::runtime::greenlets::Greenlets;
 use crate::runtime::handler::PythonHandler;
@@ -69,7 +69,7 @@ impl Server {
         let logged = LoggedVariables::new(py, names);
         let application = WsgiApplication::new(application.unbind(), environs, logged, settings.debug);
         let log = Arc::new(LogQueue::default());
-        let executor: Arc<dyn Executor> = match settings.config.executor {
+        let executor: Arc<dyn PythonExecutor> = match settings.config.executor {
             ExecutorKind::Threads => Arc::new(Threads::new(log.clone())),
             ExecutorKind::Greenlets => Arc::new(Greenlets::default()),
             ExecutorKind::Inline => Arc::new(Inline::new(log.clone())),

@@ -17,7 +17,7 @@ use tailrace_server::{Allowance, Level, Server, Slow, catch, clock, write_stderr
 
 use crate::python::log::LogQueue;
 use crate::python::memory;
-use crate::runtime::executor::Executor;
+use crate::runtime::executor::PythonExecutor;
 
 /// How long to wait for a stack.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -45,7 +45,7 @@ impl SlowRequests {
     }
 
     /// From any thread; does not wait.
-    pub(crate) fn report(&self, slow: Slow, server: &Weak<Server>, executor: &Arc<dyn Executor>) {
+    pub(crate) fn report(&self, slow: Slow, server: &Weak<Server>, executor: &Arc<dyn PythonExecutor>) {
         let sender = self.sender.get_or_init(|| {
             let (sender, requests) = channel();
             let (questions, asked) = channel();
@@ -104,7 +104,7 @@ fn log_one(slow: Slow, questions: &Sender<Question>, lines: &LogQueue) {
     }
 }
 
-fn take_stacks(questions: &Receiver<Question>, server: &Weak<Server>, executor: &dyn Executor) {
+fn take_stacks(questions: &Receiver<Question>, server: &Weak<Server>, executor: &dyn PythonExecutor) {
     while let Ok(Question { slow, reply, has_interpreter }) = questions.recv() {
         let take = |py: Python<'_>| {
             has_interpreter.store(true, Ordering::Release);

@@ -13,7 +13,7 @@ use tailrace_server::{Overdue, Server};
 use crate::call::exception_policy::ExceptionPolicy;
 use crate::python::log::LogQueue;
 use crate::runtime::deadlines::DeadlineThread;
-use crate::runtime::executor::Executor;
+use crate::runtime::executor::PythonExecutor;
 
 /// Maximum time for an idle thread to end, in seconds.
 const THREAD_END: f64 = 1.0;
@@ -34,7 +34,7 @@ impl Threads {
 
 impl ExceptionPolicy for Threads {}
 
-impl Executor for Threads {
+impl PythonExecutor for Threads {
     fn end_overdue(&self, request: Overdue, server: &Weak<Server>) {
         self.deadlines.send(request, server.clone());
     }
