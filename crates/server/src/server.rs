@@ -30,11 +30,11 @@ use self::guard::Stage;
 use self::parts::Parts;
 use self::publishing::Shown;
 use crate::config::Config;
-use crate::connection::claim;
 use crate::connection::driver::{Connection, ConnectionHost, Task};
 use crate::connection::exchange::Exchange;
 use crate::connection::host::{Flushing, Log, Open, Owners, Reporting, Runners, Waking};
 use crate::connection::local;
+use crate::connection::ownership;
 use crate::connection::runner::RunnerId;
 use crate::connection::state::Next;
 use crate::connection::table::SPECIAL;
@@ -91,7 +91,7 @@ impl EventLoop for Arc<Server> {
             for (key, readiness) in events.iter() {
                 if key & SPECIAL == 0 {
                     if let Some(connection) = self.parts.context.table.get(key) {
-                        guard.report(&connection, claim::bits(readiness));
+                        guard.report(&connection, ownership::bits(readiness));
                     }
                 } else if guard.stage(Stage::Events, || self.handle_event(key)).is_none() {
                     self.lose(key);
@@ -196,7 +196,7 @@ impl Server {
                 } else if let Some(connection) = context.table.get(key)
                     && context.timers.judge(connection.deadline(), key, entry, now) == Due::Now
                 {
-                    guard.report(&connection, claim::EXPIRED);
+                    guard.report(&connection, ownership::EXPIRED);
                 }
             });
             if expired.is_none() {

@@ -1,10 +1,10 @@
 //! One connection: reads, writes, and executes what the step of its [`ConnectionState`] decides.
 //!
-//! Threads: the state belongs to the owner, the thread that holds the [`Claim`]. While a request is queued or runs, its
-//! [`Exchange`](crate::connection::exchange::Exchange) holds the claim; while a part of its body is written to a file,
-//! that write holds it. The shared half of the response ([`Delivery`]) has its own lock: the application's thread
-//! appends and writes, and an I/O thread sends the bytes that the socket did not accept at once. The state is in a
-//! mutex so that the compiler checks that no two threads use it at once; the owner never waits for that lock.
+//! Threads: the state belongs to the owner, the thread that holds the [`Ownership`] word. While a request is queued or
+//! runs, its [`Exchange`](crate::connection::exchange::Exchange) holds the word; while a part of its body is written to
+//! a file, that write holds it. The shared half of the response ([`Delivery`]) has its own lock: the application's
+//! thread appends and writes, and an I/O thread sends the bytes that the socket did not accept at once. The state is in
+//! a mutex so that the compiler checks that no two threads use it at once; the owner never waits for that lock.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +17,9 @@ use tailrace_http::framing::RequestFacts;
 use tailrace_http::head::HeadParser;
 use tailrace_http::limits::{Limits, Refusal};
 
-use crate::connection::claim::{self, Bits, Claim};
 use crate::connection::host::{self, Host};
 use crate::connection::local;
+use crate::connection::ownership::{self, Bits, Ownership};
 use crate::connection::proxy_header::{AwaitedHeader, Taken};
 use crate::connection::room::{PATIENCE, SlowClient, WaitingCount, next_patience};
 use crate::connection::runner::{RunnerId, RunnerOfConnection};
@@ -60,7 +60,7 @@ const FIRST_OF_STREAM: usize = 16 * 1024;
 const TOO_LATE: Refusal = Refusal::new(504, "The application took too long.");
 
 /// Events after which a read returns bytes, the end of the input or an error.
-const READABLE: Bits = claim::READ | claim::READ_END | claim::GONE;
+const READABLE: Bits = ownership::READ | ownership::READ_END | ownership::GONE;
 
 /// The server, as a connection sees it.
 pub(crate) type ConnectionHost = dyn Host<Connection>;
@@ -99,7 +99,7 @@ pub(crate) enum Reclaimed {
 
 /// One client connection.
 pub(crate) struct Connection {
-    claim: Claim,
+    ownership: Ownership,
     key: u64,
     shared: Arc<Shared>,
     host: Arc<ConnectionHost>,
@@ -129,7 +129,7 @@ impl Connection {
         Self {
             header: AwaitedHeader::of(shared.config.listener(peer.listener).proxy),
             first_request_by: AtomicU64::new(first_request_by),
-            claim: Claim::owned(),
+            ownership: Ownership::owned(),
             key,
             delivery: Delivery::new(socket, &shared.terms),
             shared,
@@ -187,7 +187,7 @@ impl Connection {
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.claim.is_gone() || self.is_forked_child()
+        self.ownership.is_gone() || self.is_forked_child()
     }
 
     /// True in a child that the application has forked: only the parent serves the client.
@@ -201,9 +201,9 @@ impl Connection {
     /// Called once by the owner of a new connection: reads what the client has sent already, and takes the first steps.
     pub(crate) fn begin(self: &Arc<Self>) {
         // A draining server reported its event only to the connections that were open when it began.
-        let stop = if self.shared.is_stopping() { claim::STOP } else { 0 };
-        self.claim.raise(claim::READ | stop);
-        let next = self.advance(self.claim.take());
+        let stop = if self.shared.is_stopping() { ownership::STOP } else { 0 };
+        self.ownership.raise(ownership::READ | stop);
+        let next = self.advance(self.ownership.take());
         // Most clients have sent their request: such a connection has no entry in the table of deadlines.
         if matches!(next, Next::Rest) && self.deadline.due() == NEVER {
             let time = self.time_of(Idleness::Silent);
@@ -214,11 +214,11 @@ impl Connection {
 
     /// Reports events. Called by the thread that polls.
     pub(crate) fn report(self: &Arc<Self>, bits: Bits) {
-        if self.claim.raise(bits) {
+        if self.ownership.raise(bits) {
             self.run_steps();
             return;
         }
-        if bits & (claim::WRITE | claim::GONE | claim::EXPIRED) != 0 {
+        if bits & (ownership::WRITE | ownership::GONE | ownership::EXPIRED) != 0 {
             self.drain_for_the_owner(bits);
         }
         if bits & READABLE != 0 {
@@ -238,7 +238,7 @@ impl Connection {
 
     /// The owner's loop: takes steps until there is nothing to do, then releases the connection.
     fn run_steps(self: &Arc<Self>) {
-        let next = self.advance(self.claim.take());
+        let next = self.advance(self.ownership.take());
         self.run_from(next);
     }
 
@@ -258,17 +258,17 @@ impl Connection {
                     continue;
                 }
                 Next::Store(write) => return self.host.store(self.clone(), *write),
-                // The claim is kept: the leader continues with the connection after the events of others.
+                // The connection stays owned: the leader continues with the connection after the events of others.
                 Next::Later => return self.host.hand_over(self.clone()),
                 Next::Close => return self.close(),
                 // `step` makes the room itself.
                 Next::Rest | Next::Read | Next::Flush | Next::MakeRoom(_) => {
-                    if self.claim.release() {
+                    if self.ownership.release() {
                         return;
                     }
                 }
             }
-            next = self.advance(self.claim.take());
+            next = self.advance(self.ownership.take());
         }
     }
 
@@ -312,10 +312,10 @@ impl Connection {
                 return next;
             }
         }
-        if bits & claim::EXPIRED != 0 && self.deadline.has_come(self.shared.clock.now()) {
+        if bits & ownership::EXPIRED != 0 && self.deadline.has_come(self.shared.clock.now()) {
             return self.end_idle(state, Event::Expired);
         }
-        if bits & claim::UNWANTED != 0 && state.idleness().is_some() {
+        if bits & ownership::UNWANTED != 0 && state.idleness().is_some() {
             return self.end_idle(state, Event::Unwanted);
         }
         if state.is_draining() {
@@ -324,12 +324,12 @@ impl Connection {
             }
             return Next::Flush;
         }
-        if bits & claim::WRITE != 0 {
+        if bits & ownership::WRITE != 0 {
             // In the other states only `100 Continue` can be queued.
             let (_, after) = self.delivery.flush(true, u64::MAX, self.terms(), None);
             self.follow_up(after);
         }
-        if bits & (READABLE | claim::STOP) == 0 { Next::Rest } else { next }
+        if bits & (READABLE | ownership::STOP) == 0 { Next::Rest } else { next }
     }
 
     /// Takes one step of the state and applies its effects.
@@ -449,7 +449,7 @@ impl Connection {
                     Io::Moved(count) => {
                         // A short read has emptied the socket, and the next byte makes a new event. Only the end of the
                         // input, if it came with this event, still has to be read.
-                        let more = count == most || bits & (claim::READ_END | claim::GONE) != 0;
+                        let more = count == most || bits & (ownership::READ_END | ownership::GONE) != 0;
                         let at = if is_body { Some(0) } else { self.skip_header(&scratch[..count]) };
                         let next = match at {
                             None => return Next::Close,
@@ -473,7 +473,7 @@ impl Connection {
                 return self.step(state, event);
             }
             // There may be more to read; other connections are served first.
-            self.claim.raise(claim::READ | bits & claim::READ_END);
+            self.ownership.raise(ownership::READ | bits & ownership::READ_END);
             Next::Later
         })
     }
@@ -522,7 +522,7 @@ impl Connection {
 
     /// Sends as much of the response as the socket accepts.
     fn flush(self: &Arc<Self>, state: &mut ConnectionState, bits: Bits) -> Next {
-        let writable = bits & claim::WRITE != 0;
+        let writable = bits & ownership::WRITE != 0;
         let (flush, after) = self.delivery.flush(writable, TURN, self.terms(), Some(&**self));
         self.follow_up(after);
         self.step(state, Event::Flushed(flush))
@@ -558,7 +558,7 @@ impl Connection {
     pub(crate) fn end_write(self: &Arc<Self>, result: io::Result<Written>) {
         lock(&self.state).set_write_result(result);
         // The events of bytes, or of the end, that arrived during the write may be used up.
-        self.claim.raise(claim::READ | claim::READ_END);
+        self.ownership.raise(ownership::READ | ownership::READ_END);
     }
 
     /// As [`Connection::end_response`], for the owner, which takes the next action itself.
@@ -572,7 +572,7 @@ impl Connection {
         }
         // The events that arrived meanwhile, and the flush that follows them; nothing of a responder is held.
         drop(state);
-        self.advance(self.claim.take())
+        self.advance(self.ownership.take())
     }
 
     /// Counts a request that the application has answered.
@@ -658,7 +658,7 @@ impl Connection {
     /// Refuses the incomplete request, so that its memory is free at once. False: there is none any more, or another
     /// thread owns the connection.
     pub(crate) fn shed(self: &Arc<Self>, refusal: &Refusal) -> bool {
-        if !self.claim.raise(0) {
+        if !self.ownership.raise(0) {
             return false;
         }
         let mut effects = self.effects(&mut lock(&self.state), Event::GivenUp(*refusal));
@@ -720,7 +720,7 @@ impl Connection {
     }
 
     pub(crate) fn look_again(&self) {
-        if self.claim.raise(claim::WRITE)
+        if self.ownership.raise(ownership::WRITE)
             && let Some(connection) = self.host.find(self.key)
         {
             self.host.hand_over(connection);
@@ -740,8 +740,8 @@ impl Connection {
 impl Connection {
     /// Sends what the application has produced: coalesced blocks and the send queue.
     pub(crate) fn drain_for_the_owner(self: &Arc<Self>, bits: Bits) {
-        let expired = bits & claim::EXPIRED != 0 && self.deadline.has_come(self.shared.clock.now());
-        let after = self.delivery.drain(bits & claim::WRITE != 0, expired, self.terms(), &**self);
+        let expired = bits & ownership::EXPIRED != 0 && self.deadline.has_come(self.shared.clock.now());
+        let after = self.delivery.drain(bits & ownership::WRITE != 0, expired, self.terms(), &**self);
         self.follow_up(after);
     }
 

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::connection::claim;
 use crate::connection::driver::Connection;
+use crate::connection::ownership;
 use crate::connection::watch::Watch;
 use crate::os::clock;
 use crate::os::sync::lock;
@@ -122,7 +122,7 @@ impl FlushList {
         self.count.fetch_sub(handed_over.len() + queued.len(), Ordering::AcqRel);
         self.urgent.fetch_sub(handed_over.len() + queued.len(), Ordering::AcqRel);
         for connection in queued {
-            guard(&connection, &mut || connection.drain_for_the_owner(claim::WRITE));
+            guard(&connection, &mut || connection.drain_for_the_owner(ownership::WRITE));
         }
         for connection in handed_over {
             guard(&connection, &mut || connection.take_over());

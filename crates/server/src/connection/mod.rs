@@ -1,14 +1,13 @@
 //! One client connection: its states, its owner, its deadline, and the exchange, which is the application's handle of
 //! one request.
 //!
-//! Terms: the **owner** of a connection is the thread that holds its claim; only the owner uses the state. A queued or
-//! running request holds the claim too, and so does a write of its body to a file. A **runner** is a thread or a
-//! greenlet that runs the application for one request. A greenlet waits under a **ticket**, a number; giving the ticket
-//! out wakes the greenlet. The **I/O side** is the thread that polls; a watcher may do its work while it runs the
-//! application. A connection is *draining* while the rest of a finished response is sent; a server is *draining* from
-//! the request to stop until its end.
+//! Terms: the **owner** of a connection is the thread that holds its ownership word; only the owner uses the state. A
+//! queued or running request holds the word too, and so does a write of its body to a file. A **runner** is a thread or
+//! a greenlet that runs the application for one request. A greenlet waits under a **ticket**, a number; giving the
+//! ticket out wakes the greenlet. The **I/O side** is the thread that polls; a watcher may do its work while it runs
+//! the application. A connection is *draining* while the rest of a finished response is sent; a server is *draining*
+//! from the request to stop until its end.
 
-pub(crate) mod claim;
 pub(crate) mod context;
 pub(crate) mod driver;
 pub(crate) mod exchange;
@@ -18,6 +17,7 @@ pub(crate) mod host;
 pub(crate) mod lifecycle;
 pub(crate) mod local;
 pub(crate) mod notices;
+pub(crate) mod ownership;
 mod proxy_header;
 pub(crate) mod reclaim;
 pub(crate) mod representation;

@@ -10,7 +10,7 @@ use loom::thread;
 use tailrace_http::body_encoder::BodyEncoder;
 
 use super::explore;
-use crate::connection::claim::{Claim, GONE, WRITE};
+use crate::connection::ownership::{GONE, Ownership, WRITE};
 use crate::executor::{greenlets, threads};
 use crate::os::clock::{Millis, NEVER};
 use crate::os::model::Exclusive;
@@ -130,7 +130,7 @@ fn progress(is_complete: bool) -> Progress {
 
 /// A connection with a response, as in the driver.
 struct Connection {
-    claim: Claim,
+    ownership: Ownership,
     delivery: Delivery,
     stage: Exclusive<Stage>,
     mailbox: Mailbox,
@@ -157,7 +157,7 @@ impl Connection {
         };
         let stream = Arc::new((Mutex::new(Stream { room, ..Stream::default() }), Condvar::new()));
         Self {
-            claim: Claim::owned(),
+            ownership: Ownership::owned(),
             delivery: Delivery::new(Box::new(Socket { stream: stream.clone() }), &terms),
             stage: Exclusive::default(),
             mailbox: Mailbox::default(),
@@ -181,7 +181,7 @@ impl Connection {
                 self.woken.1.notify_all();
             }
         }
-        if after.asked && self.claim.raise(WRITE) {
+        if after.asked && self.ownership.raise(WRITE) {
             self.mailbox.put(|mail| mail.left = true);
         }
     }
@@ -252,7 +252,7 @@ impl Connection {
     /// The owner's loop.
     fn advance(&self) {
         loop {
-            let bits = self.claim.take();
+            let bits = self.ownership.take();
             let stage = self.stage.with(|stage| *stage);
             if stage == Stage::Draining {
                 let (flush, after) = self.delivery.flush(bits & WRITE != 0, 2, &self.terms, Some(self));
@@ -264,7 +264,7 @@ impl Connection {
                     Flush::Broken | Flush::Short(_) => unreachable!(),
                 }
             }
-            if self.claim.release() {
+            if self.ownership.release() {
                 return;
             }
         }
@@ -297,7 +297,7 @@ impl Connection {
 
     /// An event reports room in the socket.
     fn report(&self) {
-        if self.claim.raise(WRITE) {
+        if self.ownership.raise(WRITE) {
             self.advance();
         } else {
             self.drain();
@@ -339,7 +339,7 @@ impl Connection {
             NEVER,
             "the deadline stays after all is sent"
         );
-        assert!(self.claim.raise(GONE), "the connection still has an owner");
+        assert!(self.ownership.raise(GONE), "the connection still has an owner");
     }
 }
 

@@ -7,8 +7,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod claim;
 mod delivery;
+mod ownership;
 mod roles;
 mod run_queue;
 mod wakeup;

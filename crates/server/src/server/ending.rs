@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::connection::claim;
 use crate::connection::context::Context;
 use crate::connection::driver::ConnectionHost;
+use crate::connection::ownership;
 use crate::os::clock::{self, Millis, millis};
 use crate::os::panics::may_panic;
 use crate::server::accepting::{self, Finished};
@@ -52,7 +52,7 @@ pub(super) fn drain(parts: &Parts, host: &Arc<ConnectionHost>, is_blocked: impl 
     let finished = parts.accepting.finish(host, is_overdue(), || is_blocked(accepting::BLOCKED));
     if context.lifecycle.is_to_sweep() {
         for connection in context.table.all() {
-            parts.guard.report(&connection, claim::STOP);
+            parts.guard.report(&connection, ownership::STOP);
         }
         context.lifecycle.set_swept();
     }

@@ -13,9 +13,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::connection::claim::Bits;
 use crate::connection::context::Context;
 use crate::connection::driver::Connection;
+use crate::connection::ownership::Bits;
 use crate::executor::application::{Application, Level};
 use crate::os::clock::{Millis, NEVER};
 use crate::os::panics::{catch, may_panic};

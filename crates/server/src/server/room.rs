@@ -10,8 +10,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use crate::connection::claim;
 use crate::connection::context::Context;
+use crate::connection::ownership;
 use crate::connection::state::Idleness;
 use crate::executor::application::{Application, Level};
 use crate::os::clock::Millis;
@@ -145,7 +145,7 @@ impl Room {
         if connection.idle_since() != Some((idleness, since)) {
             return false;
         }
-        self.guard.report(&connection, claim::UNWANTED);
+        self.guard.report(&connection, ownership::UNWANTED);
         drop(connection);
         self.context.table.get(key).is_none()
     }

@@ -1,17 +1,17 @@
-//! The claim: one thread owns a connection at a time, and no event is lost.
+//! The ownership word: one thread owns a connection at a time, and no event is lost.
 
 use std::sync::Arc;
 
 use loom::thread;
 
 use super::explore;
-use crate::connection::claim::{Bits, Claim, GONE, READ, WRITE};
+use crate::connection::ownership::{Bits, GONE, Ownership, READ, WRITE};
 use crate::os::model::Exclusive;
 use crate::os::sync::atomic::{AtomicU32, Ordering};
 
 /// A connection whose owners note the events that they have seen.
 struct Connection {
-    claim: Claim,
+    ownership: Ownership,
     /// The data of each event, by its bit: stored before the event is reported.
     news: [(Bits, AtomicU32); 3],
     /// The events that owners have seen. `Exclusive` checks that there is one owner at a time.
@@ -21,7 +21,7 @@ struct Connection {
 impl Connection {
     fn owned() -> Arc<Self> {
         let news = [READ, WRITE, GONE].map(|bit| (bit, AtomicU32::new(0)));
-        Arc::new(Self { claim: Claim::owned(), news, seen: Exclusive::default() })
+        Arc::new(Self { ownership: Ownership::owned(), news, seen: Exclusive::default() })
     }
 
     fn report(&self, bits: Bits) {
@@ -30,7 +30,7 @@ impl Connection {
                 news.store(1, Ordering::Relaxed);
             }
         }
-        if self.claim.raise(bits) {
+        if self.ownership.raise(bits) {
             self.carry();
         }
     }
@@ -38,14 +38,14 @@ impl Connection {
     /// The owner's loop, as in the driver.
     fn carry(&self) {
         loop {
-            let bits = self.claim.take();
+            let bits = self.ownership.take();
             for (bit, news) in &self.news {
                 if bits & bit != 0 {
                     assert_eq!(news.load(Ordering::Relaxed), 1, "an owner saw an event before its data");
                     self.seen.with(|seen| *seen |= bit);
                 }
             }
-            if self.claim.release() {
+            if self.ownership.release() {
                 return;
             }
         }
@@ -63,28 +63,28 @@ fn report(connection: &Arc<Connection>, bits: Bits) -> thread::JoinHandle<()> {
 
 #[test]
 fn no_event_is_lost_while_the_first_owner_releases() {
-    explore("claim: a new connection", 3, || {
+    explore("ownership: a new connection", 3, || {
         let connection = Connection::owned();
         let others = [report(&connection, READ), report(&connection, WRITE)];
         connection.carry();
         others.into_iter().for_each(|other| other.join().unwrap());
         assert_eq!(connection.seen(), READ | WRITE);
-        assert!(connection.claim.raise(0), "the connection still has an owner");
+        assert!(connection.ownership.raise(0), "the connection still has an owner");
     });
 }
 
 #[test]
 fn no_event_is_lost_between_owners() {
-    explore("claim: three threads report", 3, || {
+    explore("ownership: three threads report", 3, || {
         let connection = Connection::owned();
         connection.carry();
         let others = [report(&connection, READ), report(&connection, WRITE | READ)];
         connection.report(GONE);
         others.into_iter().for_each(|other| other.join().unwrap());
-        assert!(connection.claim.is_gone());
-        assert!(connection.claim.raise(0), "the connection still has an owner");
+        assert!(connection.ownership.is_gone());
+        assert!(connection.ownership.raise(0), "the connection still has an owner");
         // `GONE` does not prevent a release, so the last owner may not have seen it.
-        let bits = connection.claim.take();
+        let bits = connection.ownership.take();
         assert_eq!(connection.seen() | bits, READ | WRITE | GONE);
         assert_eq!(bits & !GONE, 0);
     });

@@ -43,9 +43,9 @@ pub(crate) fn bits(readiness: Readiness) -> Bits {
 }
 
 /// The ownership word of one connection.
-pub(crate) struct Claim(AtomicU32);
+pub(crate) struct Ownership(AtomicU32);
 
-impl Claim {
+impl Ownership {
     /// The word of a new connection, owned by the thread that makes it.
     pub(crate) fn owned() -> Self {
         Self(AtomicU32::new(OWNED))
@@ -61,8 +61,8 @@ impl Claim {
         self.0.fetch_and(STICKY, Ordering::AcqRel) & !OWNED
     }
 
-    /// Owner only: releases the connection, unless events were reported. False: still the owner, call [`Claim::take`]
-    /// again.
+    /// Owner only: releases the connection, unless events were reported. False: still the owner, call
+    /// [`Ownership::take`] again.
     pub(crate) fn release(&self) -> bool {
         let word = self.0.load(Ordering::Acquire);
         if word & !STICKY != 0 {
@@ -79,48 +79,48 @@ impl Claim {
 
 #[cfg(test)]
 mod tests {
-    use super::{Claim, GONE, READ, WRITE};
+    use super::{GONE, Ownership, READ, WRITE};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
     fn a_release_fails_after_an_event() {
-        let claim = Claim::owned();
-        assert!(!claim.raise(READ));
-        assert!(!claim.release());
-        assert_eq!(claim.take(), READ);
-        assert!(claim.release());
-        assert!(claim.raise(WRITE));
+        let ownership = Ownership::owned();
+        assert!(!ownership.raise(READ));
+        assert!(!ownership.release());
+        assert_eq!(ownership.take(), READ);
+        assert!(ownership.release());
+        assert!(ownership.raise(WRITE));
     }
 
     #[test]
     fn gone_is_never_cleared_and_does_not_prevent_a_release() {
-        let claim = Claim::owned();
-        claim.raise(GONE);
-        assert_eq!(claim.take(), GONE);
-        assert!(claim.release());
-        assert!(claim.is_gone());
+        let ownership = Ownership::owned();
+        ownership.raise(GONE);
+        assert_eq!(ownership.take(), GONE);
+        assert!(ownership.release());
+        assert!(ownership.is_gone());
     }
 
     #[test]
     fn no_event_is_lost_between_many_threads() {
         // Each thread counts its reports before it sets the bit. An owner copies the count after it has taken the bits,
         // so after the last report some owner must have copied all of it.
-        let claim = Arc::new(Claim::owned());
-        assert!(claim.release());
+        let ownership = Arc::new(Ownership::owned());
+        assert!(ownership.release());
         let reported = Arc::new(AtomicU64::new(0));
         let carried = Arc::new(AtomicU64::new(0));
         let workers: Vec<_> = (0..4)
             .map(|_| {
-                let (claim, reported, carried) = (claim.clone(), reported.clone(), carried.clone());
+                let (ownership, reported, carried) = (ownership.clone(), reported.clone(), carried.clone());
                 std::thread::spawn(move || {
                     for _ in 0..20_000 {
                         reported.fetch_add(1, Ordering::SeqCst);
-                        if claim.raise(READ) {
+                        if ownership.raise(READ) {
                             loop {
-                                claim.take();
+                                ownership.take();
                                 carried.store(reported.load(Ordering::SeqCst), Ordering::SeqCst);
-                                if claim.release() {
+                                if ownership.release() {
                                     break;
                                 }
                             }
