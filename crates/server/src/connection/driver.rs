@@ -315,8 +315,8 @@ impl Connection {
         if bits & ownership::EXPIRED != 0 && self.deadline.has_come(self.shared.clock.now()) {
             return self.end_idle(state, Event::Expired);
         }
-        if bits & ownership::UNWANTED != 0 && state.idleness().is_some() {
-            return self.end_idle(state, Event::Unwanted);
+        if bits & ownership::EVICT_IDLE != 0 && state.idleness().is_some() {
+            return self.end_idle(state, Event::EvictIdle);
         }
         if state.is_draining() {
             if bits & READABLE != 0 {

@@ -24,7 +24,7 @@ pub(crate) const EXPIRED: Bits = 1 << 5;
 /// The server has begun to drain: a connection without a request closes.
 pub(crate) const STOP: Bits = 1 << 6;
 /// A connection without a request has to close, so that a new client can be accepted.
-pub(crate) const UNWANTED: Bits = 1 << 7;
+pub(crate) const EVICT_IDLE: Bits = 1 << 7;
 
 /// Bits that the owner does not clear when it takes the events.
 const STICKY: Bits = OWNED | GONE;

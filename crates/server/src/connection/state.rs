@@ -224,7 +224,7 @@ pub(crate) enum Event<'a> {
     Expired,
     /// The connection is idle, and has to close so that a new client can be accepted. All that its client has sent has
     /// been read.
-    Unwanted,
+    EvictIdle,
     /// The memory of an incomplete request is needed: it is refused.
     GivenUp(Refusal),
     /// Other incomplete requests were refused to make room, as [`Next::MakeRoom`] asked. False: there is no memory.
@@ -465,7 +465,7 @@ impl ConnectionState {
                 Effects::default()
             }
             Event::Expired => self.expire(rules),
-            Event::Unwanted => match self {
+            Event::EvictIdle => match self {
                 Self::Idle | Self::Head(_) => Effects::of(Next::Close),
                 _ => Effects::of(Next::Rest),
             },

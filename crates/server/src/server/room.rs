@@ -145,7 +145,7 @@ impl Room {
         if connection.idle_since() != Some((idleness, since)) {
             return false;
         }
-        self.guard.report(&connection, ownership::UNWANTED);
+        self.guard.report(&connection, ownership::EVICT_IDLE);
         drop(connection);
         self.context.table.get(key).is_none()
     }

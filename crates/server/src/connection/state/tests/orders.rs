@@ -574,7 +574,7 @@ impl Run {
                 }
                 15 if matches!(self.owner, Owner::Nobody) => {
                     let is_idle = self.state.idleness().is_some();
-                    if is_idle && matches!(self.step(Event::Unwanted), Next::Close) {
+                    if is_idle && matches!(self.step(Event::EvictIdle), Next::Close) {
                         self.close();
                     }
                 }
