@@ -661,10 +661,10 @@ impl Connection {
         if !self.ownership.raise(0) {
             return false;
         }
-        let mut effects = self.effects(&mut lock(&self.state), Event::GivenUp(*refusal));
+        let mut effects = self.effects(&mut lock(&self.state), Event::Shed(*refusal));
         let account = effects.account.take();
-        let is_given_up = matches!(self.apply(effects), Next::Later);
-        if is_given_up {
+        let is_shed = matches!(self.apply(effects), Next::Later);
+        if is_shed {
             let (flush, after) = self.delivery.flush(false, u64::MAX, self.terms(), Some(&**self));
             self.follow_up(after);
             // Accounted for after the flush, so that the record counts its writes, but without waiting for the client
@@ -678,7 +678,7 @@ impl Connection {
         }
         // The leader continues with the connection: the calling thread may be in the middle of a read of another one.
         self.host.hand_over(self.clone());
-        is_given_up
+        is_shed
     }
 
     /// Does what a call of [`Delivery`] has left to its caller.

@@ -226,7 +226,7 @@ pub(crate) enum Event<'a> {
     /// been read.
     EvictIdle,
     /// The memory of an incomplete request is needed: it is refused.
-    GivenUp(Refusal),
+    Shed(Refusal),
     /// Other incomplete requests were refused to make room, as [`Next::MakeRoom`] asked. False: there is no memory.
     Room(bool),
     /// A write of the body is done: [`ConnectionState::set_write_result`] has its result.
@@ -300,7 +300,7 @@ pub(crate) struct Rare {
     /// This peer has sent this, which is not believed.
     pub(crate) not_trusted: Option<(Untrusted, Option<SocketAddr>)>,
     /// Queue these bytes for the client. After a page, `next` is [`Next::Flush`], or [`Next::Later`] for a request that
-    /// was given up.
+    /// was shed.
     pub(crate) send: Option<Message>,
 }
 
@@ -421,10 +421,10 @@ pub(crate) enum Idleness {
     HalfHead,
 }
 
-/// An incomplete request. The order of these values is the order in which such requests are given up.
+/// An incomplete request. The order of these values is the order in which such requests are shed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Unfinished {
-    /// Its body is in a file: giving it up frees little memory, and the client may have sent much of it.
+    /// Its body is in a file: shedding it frees little memory, and the client may have sent much of it.
     is_in_file: bool,
     since: Millis,
     /// The memory that it holds.
@@ -469,7 +469,7 @@ impl ConnectionState {
                 Self::Idle | Self::Head(_) => Effects::of(Next::Close),
                 _ => Effects::of(Next::Rest),
             },
-            Event::GivenUp(refusal) => match self.take_unfinished() {
+            Event::Shed(refusal) => match self.take_unfinished() {
                 None => Effects::of(Next::Rest),
                 Some((transaction, _)) => {
                     let mut effects = self.refuse(refusal, transaction, rules);

@@ -566,7 +566,7 @@ impl Run {
                 13 if matches!(self.owner, Owner::Nobody) => self.bits.expired = true,
                 14 if matches!(self.owner, Owner::Nobody) => {
                     let unfinished = self.state.unfinished();
-                    let next = self.step(Event::GivenUp(Refusal::new(503, "")));
+                    let next = self.step(Event::Shed(Refusal::new(503, "")));
                     assert_eq!(unfinished.is_some(), matches!(next, Next::Later));
                     if unfinished.is_some() {
                         assert!(matches!(self.state.take_left_over(), LeftOver::Nothing), "it is accounted at once");

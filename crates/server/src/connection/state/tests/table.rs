@@ -116,7 +116,7 @@ fn events() -> Vec<(String, Box<dyn Fn() -> Event<'static>>)> {
     events.push((String::from("Readable"), Box::new(|| Event::Readable)));
     events.push((String::from("Expired"), Box::new(|| Event::Expired)));
     events.push((String::from("EvictIdle"), Box::new(|| Event::EvictIdle)));
-    events.push((String::from("GivenUp"), Box::new(|| Event::GivenUp(Refusal::new(503, "")))));
+    events.push((String::from("Shed"), Box::new(|| Event::Shed(Refusal::new(503, "")))));
     events.push((String::from("Written"), Box::new(|| Event::Written)));
     for (what, is_sent) in [("Responded", false), ("Responded, and sent", true)] {
         let responded = move || {
