@@ -26,8 +26,8 @@ use crate::connection::runner::{RunnerId, RunnerOfConnection};
 use crate::connection::shared::Shared;
 pub(crate) use crate::connection::state::AfterResponse;
 use crate::connection::state::{
-    ConnectionState, Effects, Event, FIRST_REQUEST, Headroom, Idleness, LeftOver, Message, Next, Rare, Rules, Shutdown,
-    Unfinished,
+    ConnectionState, Effects, Event, FIRST_REQUEST, Headroom, Idleness, LeftOver, Message, Next, RareEffects, Rules,
+    Shutdown, Unfinished,
 };
 use crate::connection::timers::Deadline;
 use crate::connection::transaction::{Outcome, Transaction};
@@ -407,8 +407,8 @@ impl Connection {
     }
 
     #[cold]
-    fn apply_rare(&self, rare: Rare) -> Option<Message> {
-        let Rare { log, shutdown, is_refusal, not_trusted, send } = rare;
+    fn apply_rare(&self, rare: RareEffects) -> Option<Message> {
+        let RareEffects { log, shutdown, is_refusal, not_trusted, send } = rare;
         if let Some(message) = log {
             self.host.log(Level::Error, &message);
         }

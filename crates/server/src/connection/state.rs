@@ -281,7 +281,7 @@ pub(crate) enum Shutdown {
 #[derive(Default)]
 pub(crate) struct Effects {
     /// Effects that few steps have. Boxed, so that the effects of other steps are small to return.
-    pub(crate) rare: Option<Box<Rare>>,
+    pub(crate) rare: Option<Box<RareEffects>>,
     /// Account for this request: its response has been sent, or never will be.
     pub(crate) account: Option<Box<Transaction>>,
     /// Set this deadline; [`NEVER`]: remove it.
@@ -291,7 +291,7 @@ pub(crate) struct Effects {
 
 /// Effects that few steps have, in the order in which they are applied; see [`Effects`] for `send`.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rare {
+pub(crate) struct RareEffects {
     /// A line for the error log.
     pub(crate) log: Option<String>,
     pub(crate) shutdown: Option<Shutdown>,
@@ -315,7 +315,7 @@ impl Effects {
     }
 
     /// Adds an effect that few steps have.
-    fn with(mut self, add: impl FnOnce(&mut Rare)) -> Self {
+    fn with(mut self, add: impl FnOnce(&mut RareEffects)) -> Self {
         add(self.rare.get_or_insert_default());
         self
     }
@@ -955,7 +955,8 @@ impl ConnectionState {
             transaction: Some(transaction),
         }));
         Effects::of(Next::Flush).with(|rare| {
-            *rare = Rare { send: Some(Message::Page(refusal, facts)), is_refusal: true, ..Rare::default() }
+            *rare =
+                RareEffects { send: Some(Message::Page(refusal, facts)), is_refusal: true, ..RareEffects::default() }
         })
     }
 
