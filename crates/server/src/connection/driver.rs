@@ -46,7 +46,7 @@ use crate::request::protocol::{OwnFields, Protocol};
 use crate::request::spool::Written;
 use crate::request::stream::{Rest, Source};
 use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled, TURN};
-use crate::response::sending::{Flush, Overruled, Terms};
+use crate::response::sending::{DeliveryLimits, Flush, Overruled};
 use crate::transport::Transport;
 
 /// Full reads of one connection before other connections are served; together of at most so many scratch buffers.
@@ -131,7 +131,7 @@ impl Connection {
             first_request_by: AtomicU64::new(first_request_by),
             ownership: Ownership::owned(),
             key,
-            delivery: Delivery::new(socket, &shared.terms),
+            delivery: Delivery::new(socket, &shared.delivery_limits),
             shared,
             host,
             peer,
@@ -161,8 +161,8 @@ impl Connection {
         &self.runner
     }
 
-    pub(crate) fn terms(&self) -> &Terms {
-        &self.shared.terms
+    pub(crate) fn delivery_limits(&self) -> &DeliveryLimits {
+        &self.shared.delivery_limits
     }
 
     /// The format of its bytes.
@@ -326,7 +326,7 @@ impl Connection {
         }
         if bits & ownership::WRITE != 0 {
             // In the other states only `100 Continue` can be queued.
-            let (_, after) = self.delivery.flush(true, u64::MAX, self.terms(), None);
+            let (_, after) = self.delivery.flush(true, u64::MAX, self.delivery_limits(), None);
             self.follow_up(after);
         }
         if bits & (READABLE | ownership::STOP) == 0 { Next::Rest } else { next }
@@ -523,7 +523,7 @@ impl Connection {
     /// Sends as much of the response as the socket accepts.
     fn flush(self: &Arc<Self>, state: &mut ConnectionState, bits: Bits) -> Next {
         let writable = bits & ownership::WRITE != 0;
-        let (flush, after) = self.delivery.flush(writable, TURN, self.terms(), Some(&**self));
+        let (flush, after) = self.delivery.flush(writable, TURN, self.delivery_limits(), Some(&**self));
         self.follow_up(after);
         self.step(state, Event::Flushed(flush))
     }
@@ -665,7 +665,7 @@ impl Connection {
         let account = effects.account.take();
         let is_shed = matches!(self.apply(effects), Next::Later);
         if is_shed {
-            let (flush, after) = self.delivery.flush(false, u64::MAX, self.terms(), Some(&**self));
+            let (flush, after) = self.delivery.flush(false, u64::MAX, self.delivery_limits(), Some(&**self));
             self.follow_up(after);
             // Accounted for after the flush, so that the record counts its writes, but without waiting for the client
             // to take the page, so that the memory of the request is free.
@@ -741,14 +741,14 @@ impl Connection {
     /// Sends what the application has produced: coalesced blocks and the send queue.
     pub(crate) fn drain_for_the_owner(self: &Arc<Self>, bits: Bits) {
         let expired = bits & ownership::EXPIRED != 0 && self.deadline.has_come(self.shared.clock.now());
-        let after = self.delivery.drain(bits & ownership::WRITE != 0, expired, self.terms(), &**self);
+        let after = self.delivery.drain(bits & ownership::WRITE != 0, expired, self.delivery_limits(), &**self);
         self.follow_up(after);
     }
 
     /// Sends what the response has coalesced since the last tick. False: the response is over, or its blocks no longer
     /// come quickly.
     pub(crate) fn tick(self: &Arc<Self>) -> bool {
-        let (stays, after) = self.delivery.tick(self.terms(), &**self);
+        let (stays, after) = self.delivery.tick(self.delivery_limits(), &**self);
         self.follow_up(after);
         stays
     }
@@ -803,7 +803,7 @@ impl Connection {
     /// How long a runner waits for its client before the queued bytes are moved to a file. It does not wait if some of
     /// them are in a file already, or if responses have used up their memory, since many runners would wait then.
     pub(crate) fn patience(&self) -> Duration {
-        if self.delivery.is_behind() || !self.terms().has_memory() { Duration::ZERO } else { PATIENCE }
+        if self.delivery.is_behind() || !self.delivery_limits().has_memory() { Duration::ZERO } else { PATIENCE }
     }
 
     /// Blocks until the send queue has room. False: there never will be. If the client takes longer than
@@ -811,14 +811,14 @@ impl Connection {
     pub(crate) fn wait_for_room(&self) -> bool {
         let shown = self.host.show_sending(self.runner.get());
         if let Some(signal_check) = self.shared.policy.waiting.signal_check() {
-            let (terms, patience) = (self.terms(), self.patience());
-            let client = SlowClient { delivery: &self.delivery, terms, signal_check, patience };
+            let (limits, patience) = (self.delivery_limits(), self.patience());
+            let client = SlowClient { delivery: &self.delivery, limits, signal_check, patience };
             let write_timeout = self.shared.config.write_timeout;
             return client.write_for_room(write_timeout, || self.host.must_end(), || _ = self.spill());
         }
         let _waiting = WaitingCount::new(&self.shared.waiting, shown);
         let mut patience = self.patience();
-        self.delivery.wait_for_room(self.terms(), patience, || {
+        self.delivery.wait_for_room(self.delivery_limits(), patience, || {
             self.spill();
             patience = next_patience(patience);
             patience
@@ -831,7 +831,7 @@ impl Connection {
         if self.is_forked_child() {
             return Room::Never;
         }
-        self.delivery.ask_for_room(self.terms(), || self.runner.wait_for_room(ticket))
+        self.delivery.ask_for_room(self.delivery_limits(), || self.runner.wait_for_room(ticket))
     }
 
     /// Has a disk thread move the queued bytes to a file, for a greenlet, whose thread must not wait for a disk. The
@@ -846,7 +846,7 @@ impl Connection {
         if self.is_forked_child() {
             return Spilled::NoRoom;
         }
-        let (spilled, after) = self.delivery.spill(&self.shared.spill, self.terms());
+        let (spilled, after) = self.delivery.spill(&self.shared.spill, self.delivery_limits());
         if after.push
             && let Some(connection) = self.host.find(self.key)
         {

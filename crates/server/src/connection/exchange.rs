@@ -145,8 +145,8 @@ impl Exchange {
         self.connection().shared().memory.has_room_for_response(bytes)
     }
 
-    /// Has the I/O side ask the responders again, in its next round. Called by a thread to which one of them has left the
-    /// request.
+    /// Has the I/O side ask the responders again, in its next round. Called by a thread to which one of them has left
+    /// the request.
     pub(crate) fn dispatch_later(mut self) {
         if let Some(Parts { transaction, connection }) = self.take_parts() {
             connection.clone().host().dispatch_later(transaction, connection);
@@ -242,7 +242,8 @@ impl Exchange {
         Client(Arc::downgrade(self.connection()))
     }
 
-    /// The values that the access log shows of `environ`, in the order of [`Format::variables`](crate::Format::variables).
+    /// The values that the access log shows of `environ`, in the order of
+    /// [`Format::variables`](crate::Format::variables).
     pub fn set_variables(&mut self, values: Vec<Option<Vec<u8>>>) {
         self.parts_mut().transaction.variables = values;
     }
@@ -282,7 +283,7 @@ impl Exchange {
             return None;
         }
         let Transaction { response, record, .. } = &mut **transaction;
-        let (sent, list) = response.coalesce(connection.delivery(), connection.terms(), record, block)?;
+        let (sent, list) = response.coalesce(connection.delivery(), connection.delivery_limits(), record, block)?;
         probes::block(connection.key(), || block.len() as u64);
         if list {
             connection.host().add_coalescing(connection);
@@ -493,7 +494,7 @@ impl Parts {
         let (facts, incoming, started) = (*facts, &*incoming, record.started);
         let outlet = Outlet {
             delivery: self.connection.delivery(),
-            terms: &shared.terms,
+            limits: &shared.delivery_limits,
             clock: &shared.clock,
             time: &*self.connection,
             server_name: &shared.config.server_name,
@@ -520,7 +521,7 @@ impl Parts {
     /// See [`Exchange::withdraw`].
     fn withdraw(&mut self) {
         let Transaction { response, record, .. } = &mut *self.transaction;
-        response.withdraw(self.connection.delivery(), self.connection.terms(), record);
+        response.withdraw(self.connection.delivery(), self.connection.delivery_limits(), record);
     }
 
     /// The application is done with the request, if it was called.
@@ -595,8 +596,8 @@ impl Parts {
             Ending::Broken if response.ends_with_connection() => AfterResponse::Reset,
             _ => AfterResponse::Close,
         };
-        let end = connection.delivery().end(connection.terms());
-        if !end.is_sent && !connection.terms().has_memory() {
+        let end = connection.delivery().end(connection.delivery_limits());
+        if !end.is_sent && !connection.delivery_limits().has_memory() {
             // The I/O side moves responses that wait for clients to files.
             connection.host().wake_io();
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::observe::scoreboard::Sending;
 use crate::response::delivery::{Delivery, WrittenForRoom};
-use crate::response::sending::Terms;
+use crate::response::sending::DeliveryLimits;
 
 /// How long a runner waits for room before the queued bytes are moved to a file. A client that reads 8 MB per second
 /// makes enough room in half of that time.
@@ -46,7 +46,7 @@ impl Drop for WaitingCount {
 /// A client that reads slowly, where no other thread sends.
 pub(crate) struct SlowClient<'a> {
     pub(crate) delivery: &'a Delivery,
-    pub(crate) terms: &'a Terms,
+    pub(crate) limits: &'a DeliveryLimits,
     /// How often the thread looks for signals.
     pub(crate) signal_check: Duration,
     /// How long until the queued bytes are moved to a file.
@@ -67,7 +67,7 @@ impl SlowClient<'_> {
         let mut waited = Duration::ZERO;
         let (mut patience, mut due) = (self.patience, self.patience);
         loop {
-            match self.delivery.write_for_room(self.terms) {
+            match self.delivery.write_for_room(self.limits) {
                 WrittenForRoom::Room => return true,
                 WrittenForRoom::Never => return false,
                 WrittenForRoom::Progress => idle = Duration::ZERO,

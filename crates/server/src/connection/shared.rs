@@ -17,7 +17,7 @@ use crate::request::disk::Disk;
 use crate::request::memory::ClientMemory;
 use crate::request::protocol::{Http1, Protocol, Uwsgi};
 use crate::response::policy::Policy;
-use crate::response::sending::Terms;
+use crate::response::sending::DeliveryLimits;
 use crate::response::spill::Spill;
 
 /// See the module.
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     pub(crate) process: Process,
     pub(crate) config: Config,
     pub(crate) policy: Policy,
-    pub(crate) terms: Terms,
+    pub(crate) delivery_limits: DeliveryLimits,
     pub(crate) timers: Timers,
     pub(crate) clock: Clock,
     pub(crate) lifecycle: Lifecycle,
@@ -48,10 +48,10 @@ impl Shared {
         Self {
             process: Process::here(),
             policy,
-            terms: Terms {
+            delivery_limits: DeliveryLimits {
                 policy,
                 queue_limit: config.response_queue,
-                least_queue: Terms::least_queue(config.response_queue, config.response_spill > 0),
+                least_queue: DeliveryLimits::least_queue(config.response_queue, config.response_spill > 0),
                 write_timeout: millis(config.write_timeout),
                 min_rate: config.min_response_rate,
                 memory: memory.clone(),

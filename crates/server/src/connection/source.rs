@@ -15,7 +15,7 @@ impl Source for Connection {
 
     fn send_continue(&self) {
         // The next read reports an error.
-        if self.delivery().send(self.protocol().interim_continue(), self.terms()).asked {
+        if self.delivery().send(self.protocol().interim_continue(), self.delivery_limits()).asked {
             self.look_again();
         }
     }

@@ -20,7 +20,7 @@ use crate::os::sync::{Condvar, Mutex, lock, wait};
 use crate::request::memory::ClientMemory;
 use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Output, Room};
 use crate::response::policy::Policy;
-use crate::response::sending::{Flush, Overruled, Produced, Progress, Terms};
+use crate::response::sending::{DeliveryLimits, Flush, Overruled, Produced, Progress};
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
 
@@ -140,14 +140,14 @@ struct Connection {
     woken: (Mutex<bool>, Condvar),
     /// The client's thread handles the events of the socket, beside the thread that polls.
     has_two_pollers: bool,
-    terms: Terms,
+    limits: DeliveryLimits,
     /// The deadline of the client. `Exclusive` checks that one thread sets it at a time.
     deadline: Exclusive<Option<Millis>>,
 }
 
 impl Connection {
     fn new(policy: Policy, queue_limit: usize, room: usize) -> Self {
-        let terms = Terms {
+        let limits = DeliveryLimits {
             policy,
             queue_limit,
             least_queue: queue_limit,
@@ -158,14 +158,14 @@ impl Connection {
         let stream = Arc::new((Mutex::new(Stream { room, ..Stream::default() }), Condvar::new()));
         Self {
             ownership: Ownership::owned(),
-            delivery: Delivery::new(Box::new(Socket { stream: stream.clone() }), &terms),
+            delivery: Delivery::new(Box::new(Socket { stream: stream.clone() }), &limits),
             stage: Exclusive::default(),
             mailbox: Mailbox::default(),
             stream,
             waits: AtomicBool::new(false),
             woken: Default::default(),
             has_two_pollers: false,
-            terms,
+            limits,
             deadline: Exclusive::default(),
         }
     }
@@ -204,7 +204,7 @@ impl Connection {
             may_hold: false,
             is_end: false,
         };
-        let (accepted, after) = self.delivery.transmit(output, &mut 0, &self.terms, self);
+        let (accepted, after) = self.delivery.transmit(output, &mut 0, &self.limits, self);
         self.follow_up(after);
         accepted
     }
@@ -213,20 +213,20 @@ impl Connection {
     fn send_file(&self, before: &[u8], length: u64, behind: &[u8]) {
         let file = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
         let part = FilePart { before, file: Arc::new(file), offset: 0, length, behind, progress: progress(true) };
-        let (_, after) = self.delivery.transmit_file(part, &self.terms, self);
+        let (_, after) = self.delivery.transmit_file(part, &self.limits, self);
         self.follow_up(after);
     }
 
     fn wait_for_room(&self) {
-        if self.terms.policy.waiting.is_by_ticket() {
+        if self.limits.policy.waiting.is_by_ticket() {
             return self.wait_as_a_greenlet();
         }
-        assert!(self.delivery.wait_for_room(&self.terms, Duration::MAX, || Duration::MAX));
+        assert!(self.delivery.wait_for_room(&self.limits, Duration::MAX, || Duration::MAX));
     }
 
     fn wait_as_a_greenlet(&self) {
         loop {
-            match self.delivery.ask_for_room(&self.terms, || self.waits.store(true, Ordering::SeqCst)) {
+            match self.delivery.ask_for_room(&self.limits, || self.waits.store(true, Ordering::SeqCst)) {
                 Room::Never => unreachable!(),
                 Room::Now => return,
                 Room::Later => {}
@@ -240,7 +240,7 @@ impl Connection {
 
     /// The runner: ends the response, and the connection continues.
     fn finish(&self) {
-        let end = self.delivery.end(&self.terms);
+        let end = self.delivery.end(&self.limits);
         self.stage.with(|stage| *stage = Stage::Draining);
         if end.is_left {
             self.mailbox.put(|mail| mail.left = true);
@@ -255,7 +255,7 @@ impl Connection {
             let bits = self.ownership.take();
             let stage = self.stage.with(|stage| *stage);
             if stage == Stage::Draining {
-                let (flush, after) = self.delivery.flush(bits & WRITE != 0, 2, &self.terms, Some(self));
+                let (flush, after) = self.delivery.flush(bits & WRITE != 0, 2, &self.limits, Some(self));
                 self.follow_up(after);
                 match flush {
                     Flush::Empty => self.stage.with(|stage| *stage = Stage::Done),
@@ -305,7 +305,7 @@ impl Connection {
     }
 
     fn drain(&self) {
-        self.follow_up(self.delivery.drain(true, false, &self.terms, self));
+        self.follow_up(self.delivery.drain(true, false, &self.limits, self));
     }
 
     /// The client: reads `count` bytes.
@@ -429,16 +429,16 @@ fn overrule(policy: Policy, room: usize) {
         deadline.follow_up(After { asked, room: true, ..After::default() });
         overruled
     });
-    connection.follow_up(connection.delivery.send(b"1", &connection.terms));
+    connection.follow_up(connection.delivery.send(b"1", &connection.limits));
     let mut accepted = connection.give(b"ab", false);
     if accepted == Accepted::Full {
-        let has_room = connection.delivery.wait_for_room(&connection.terms, Duration::MAX, || Duration::MAX);
+        let has_room = connection.delivery.wait_for_room(&connection.limits, Duration::MAX, || Duration::MAX);
         assert!(!has_room, "the client has taken nothing");
     } else if accepted == Accepted::Taken {
         accepted = connection.give(b"cd", true);
     }
     let overruled = deadline.join().unwrap();
-    let end = connection.delivery.end(&connection.terms);
+    let end = connection.delivery.end(&connection.limits);
     let stream = lock(&connection.stream.0);
     let sent = stream.sent.strip_prefix(b"1").unwrap_or(&stream.sent);
     match overruled {
@@ -469,10 +469,10 @@ fn a_runner_that_waits_for_room_is_woken_by_the_deadline() {
 fn a_delayed_opening_is_sent_once_by_its_producer_or_by_a_tick() {
     explore("delivery: a delayed opening", 3, || {
         let connection = Arc::new(Connection { has_two_pollers: true, ..Connection::new(threads::POLICY, 100, 100) });
-        assert!(connection.delivery.open(b"chunked ", 200, BodyEncoder::CHUNKED, b"ab", &connection.terms));
+        assert!(connection.delivery.open(b"chunked ", 200, BodyEncoder::CHUNKED, b"ab", &connection.limits));
         let ticker = connection.clone();
         let ticker = thread::spawn(move || {
-            let (_, after) = ticker.delivery.tick(&ticker.terms, &*ticker);
+            let (_, after) = ticker.delivery.tick(&ticker.limits, &*ticker);
             ticker.follow_up(after);
             ticker.poll();
         });

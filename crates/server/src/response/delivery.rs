@@ -19,7 +19,7 @@ use crate::os::socket::Io;
 use crate::os::sync::{Condvar, Mutex, MutexGuard, lock, wait_for};
 use crate::response::payload::{FileSource, Payload, UnreadPart};
 use crate::response::send_queue::{Batch, Wrote};
-use crate::response::sending::{CoalesceResult, End, Flush, Overruled, Produced, Progress, Sending, Terms};
+use crate::response::sending::{CoalesceResult, DeliveryLimits, End, Flush, Overruled, Produced, Progress, Sending};
 use crate::response::spill::Spill;
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
@@ -153,8 +153,8 @@ type Guard<'a> = MutexGuard<'a, Sending>;
 
 impl Delivery {
     /// A delivery for a new connection, which has no response yet.
-    pub(crate) fn new(socket: Box<dyn Transport>, terms: &Terms) -> Self {
-        let sending = Mutex::new(Sending::new(terms.memory.responses.clone()));
+    pub(crate) fn new(socket: Box<dyn Transport>, limits: &DeliveryLimits) -> Self {
+        let sending = Mutex::new(Sending::new(limits.memory.responses.clone()));
         Self { socket, sending, room: Condvar::new() }
     }
 
@@ -220,8 +220,8 @@ impl Delivery {
 
     /// After a write: sets the deadline by which the client must accept more. True: the thread that polls has to be
     /// woken.
-    fn set_deadline(sending: &mut Sending, progress: bool, terms: &Terms, time: &dyn ClientTime) -> bool {
-        sending.deadline(progress, terms, || time.now()).is_some_and(|due| time.set_deadline(due))
+    fn set_deadline(sending: &mut Sending, progress: bool, limits: &DeliveryLimits, time: &dyn ClientTime) -> bool {
+        sending.deadline(progress, limits, || time.now()).is_some_and(|due| time.set_deadline(due))
     }
 
     /// Nothing may follow a page that was sent in the application's place: ends the sending direction once it is sent.
@@ -242,11 +242,11 @@ impl Delivery {
         &self,
         output: Output<'_>,
         writes: &mut u32,
-        terms: &Terms,
+        limits: &DeliveryLimits,
         time: &dyn ClientTime,
     ) -> (Accepted, After) {
         let Output { plan, blocks, keep, progress, may_hold, is_end } = output;
-        let most = terms.policy.most_by_runner;
+        let most = limits.policy.most_by_runner;
         let mut sending = lock(&self.sending);
         if may_hold && sending.hold(progress) {
             plan.queue_rest(&mut sending, blocks, most, keep);
@@ -254,7 +254,7 @@ impl Delivery {
             return (accepted, After::default());
         }
         sending.note_produced(progress);
-        sending.flush_coalesced(terms);
+        sending.flush_coalesced(limits);
         if sending.takes_writes() && sending.begin_writing() {
             loop {
                 drop(sending);
@@ -272,26 +272,31 @@ impl Delivery {
             // What the other thread would have written is written or queued below.
             let asked = sending.end_writing();
             plan.queue_rest(&mut sending, blocks, most, keep);
-            let (accepted, mut after) = self.settle(sending, u64::MAX, terms, time);
+            let (accepted, mut after) = self.settle(sending, u64::MAX, limits, time);
             after.asked |= asked;
             return (accepted, after);
         }
         plan.queue_rest(&mut sending, blocks, most, keep);
-        self.settle(sending, u64::MAX, terms, time)
+        self.settle(sending, u64::MAX, limits, time)
     }
 
     /// Queues a part of a file, and sends what is queued.
-    pub(crate) fn transmit_file(&self, part: FilePart<'_>, terms: &Terms, time: &dyn ClientTime) -> (Accepted, After) {
+    pub(crate) fn transmit_file(
+        &self,
+        part: FilePart<'_>,
+        limits: &DeliveryLimits,
+        time: &dyn ClientTime,
+    ) -> (Accepted, After) {
         let mut sending = lock(&self.sending);
         sending.note_produced(part.progress);
-        sending.flush_coalesced(terms);
+        sending.flush_coalesced(limits);
         sending.push(|queue| {
             queue.push_copy(part.before)?;
             queue.push_file(part.file, part.offset, part.length);
             queue.push_copy(part.behind)
         });
         // A fast client would take all of a large file from memory, and the caller may be the thread that polls.
-        self.settle(sending, TURN, terms, time)
+        self.settle(sending, TURN, limits, time)
     }
 
     /// Sends what is queued, unless the socket is full or the I/O side is to send it. Returns what the producer has to
@@ -300,32 +305,38 @@ impl Delivery {
         &'a self,
         mut sending: Guard<'a>,
         most: u64,
-        terms: &Terms,
+        limits: &DeliveryLimits,
         time: &dyn ClientTime,
     ) -> (Accepted, After) {
         let mut after = After::default();
-        if !sending.queue.is_empty() && !sending.is_blocked() && !sending.leaves_rest(terms) {
-            sending = self.send_on(sending, most, terms, &mut after);
+        if !sending.queue.is_empty() && !sending.is_blocked() && !sending.leaves_rest(limits) {
+            sending = self.send_on(sending, most, limits, &mut after);
         }
         if sending.is_over() {
             return (Accepted::Gone, after);
         }
-        after.wake = Self::set_deadline(&mut sending, false, terms, time);
-        if !sending.is_full(terms) {
+        after.wake = Self::set_deadline(&mut sending, false, limits, time);
+        if !sending.is_full(limits) {
             return (Accepted::Taken, after);
         }
         if !sending.is_blocked() {
             // The I/O side wakes a waiting producer after it has sent something, so it is given a reason to send, even
             // if the response is complete.
-            sending = self.send_on(sending, most, terms, &mut after);
+            sending = self.send_on(sending, most, limits, &mut after);
         }
         drop(sending);
         (Accepted::Full, after)
     }
 
     /// Writes all that the socket accepts, or has the I/O side do it where a runner must not write that much.
-    fn send_on<'a>(&'a self, mut sending: Guard<'a>, most: u64, terms: &Terms, after: &mut After) -> Guard<'a> {
-        if terms.policy.most_by_runner.is_some() {
+    fn send_on<'a>(
+        &'a self,
+        mut sending: Guard<'a>,
+        most: u64,
+        limits: &DeliveryLimits,
+        after: &mut After,
+    ) -> Guard<'a> {
+        if limits.policy.most_by_runner.is_some() {
             after.push |= sending.set_pushed(true);
             return sending;
         }
@@ -343,22 +354,29 @@ impl Delivery {
 
     /// Appends a block to the coalescing buffer. [`CoalesceResult::Unlisted`]: nothing was done.
     #[inline]
-    pub(crate) fn coalesce(&self, block: &[u8], terms: &Terms) -> CoalesceResult {
-        lock(&self.sending).coalesce(block, terms)
+    pub(crate) fn coalesce(&self, block: &[u8], limits: &DeliveryLimits) -> CoalesceResult {
+        lock(&self.sending).coalesce(block, limits)
     }
 
     /// The same for a block of a response that is not listed, which the caller then lists with the I/O side. The I/O
     /// side sends the block, so that the runner need not make a send for each; it is sent together with the end of the
     /// response if that follows at once.
-    pub(crate) fn coalesce_anew(&self, block: &[u8], encoder: BodyEncoder, terms: &Terms) -> CoalesceResult {
+    pub(crate) fn coalesce_anew(&self, block: &[u8], encoder: BodyEncoder, limits: &DeliveryLimits) -> CoalesceResult {
         let mut sending = lock(&self.sending);
         sending.list(encoder);
-        sending.coalesce(block, terms)
+        sending.coalesce(block, limits)
     }
 
     /// Delays the opening of a response, see [`Sending::open`]. The caller lists the response with the I/O side.
-    pub(crate) fn open(&self, head: &[u8], status: u16, encoder: BodyEncoder, block: &[u8], terms: &Terms) -> bool {
-        lock(&self.sending).open(head, status, encoder, block, terms)
+    pub(crate) fn open(
+        &self,
+        head: &[u8],
+        status: u16,
+        encoder: BodyEncoder,
+        block: &[u8],
+        limits: &DeliveryLimits,
+    ) -> bool {
+        lock(&self.sending).open(head, status, encoder, block, limits)
     }
 
     /// Called by the producer at the end of its response, see [`Sending::close`].
@@ -367,8 +385,8 @@ impl Delivery {
     }
 
     /// See [`Sending::drop_opening`].
-    pub(crate) fn drop_opening(&self, terms: &Terms) -> bool {
-        lock(&self.sending).drop_opening(terms)
+    pub(crate) fn drop_opening(&self, limits: &DeliveryLimits) -> bool {
+        lock(&self.sending).drop_opening(limits)
     }
 
     /// Notes that the response is complete.
@@ -380,12 +398,12 @@ impl Delivery {
     /// called after `patience` without room, and returns the time until the next call.
     pub(crate) fn wait_for_room(
         &self,
-        terms: &Terms,
+        limits: &DeliveryLimits,
         mut patience: Duration,
         mut spill: impl FnMut() -> Duration,
     ) -> bool {
         let mut sending = lock(&self.sending);
-        while !sending.is_over() && !sending.has_room(terms) {
+        while !sending.is_over() && !sending.has_room(limits) {
             let (guard, timed_out) = wait_for(&self.room, sending, patience);
             sending = guard;
             if timed_out {
@@ -399,12 +417,12 @@ impl Delivery {
 
     /// Whether the queue has room. If it has none yet, `waits` notes the waiting runner, under the lock: a thread that
     /// makes room takes the lock before it looks for that note.
-    pub(crate) fn ask_for_room(&self, terms: &Terms, waits: impl FnOnce()) -> Room {
+    pub(crate) fn ask_for_room(&self, limits: &DeliveryLimits, waits: impl FnOnce()) -> Room {
         let sending = lock(&self.sending);
         if sending.is_over() {
             return Room::Never;
         }
-        if sending.has_room(terms) {
+        if sending.has_room(limits) {
             return Room::Now;
         }
         waits();
@@ -412,15 +430,15 @@ impl Delivery {
     }
 
     /// Writes as much as the socket accepts now, where no other thread writes.
-    pub(crate) fn write_for_room(&self, terms: &Terms) -> WrittenForRoom {
+    pub(crate) fn write_for_room(&self, limits: &DeliveryLimits) -> WrittenForRoom {
         let mut sending = lock(&self.sending);
         sending.unblock();
-        sending.flush_coalesced(terms);
+        sending.flush_coalesced(limits);
         let before = sending.sent();
         let (sending, _, _) = self.write(sending, u64::MAX);
         if sending.is_over() {
             WrittenForRoom::Never
-        } else if sending.queue.bytes() <= terms.low_water() {
+        } else if sending.queue.bytes() <= limits.low_water() {
             WrittenForRoom::Room
         } else if sending.sent() > before {
             WrittenForRoom::Progress
@@ -430,8 +448,8 @@ impl Delivery {
     }
 
     /// Ends the response, see [`Sending::end`].
-    pub(crate) fn end(&self, terms: &Terms) -> End {
-        lock(&self.sending).end(terms)
+    pub(crate) fn end(&self, limits: &DeliveryLimits) -> End {
+        lock(&self.sending).end(limits)
     }
 
     /// True while bytes that were written to a file have not been sent.
@@ -448,7 +466,7 @@ impl Delivery {
         &self,
         writable: bool,
         most: u64,
-        terms: &Terms,
+        limits: &DeliveryLimits,
         time: Option<&dyn ClientTime>,
     ) -> (Flush, After) {
         let mut sending = lock(&self.sending);
@@ -458,9 +476,9 @@ impl Delivery {
         let before = sending.sent();
         let (mut sending, flush, asked) = self.write(sending, most);
         let progress = sending.sent() > before;
-        let wake = time.is_some_and(|time| Self::set_deadline(&mut sending, progress, terms, time));
+        let wake = time.is_some_and(|time| Self::set_deadline(&mut sending, progress, limits, time));
         // A producer that found this thread writing may wait for the room that the write has made.
-        let room = asked && (sending.queue.bytes() <= terms.low_water() || sending.is_over());
+        let room = asked && (sending.queue.bytes() <= limits.low_water() || sending.is_over());
         let read = sending.has_unread();
         self.end_if_overruled(sending);
         (flush, After { wake, asked, room, read, ..After::default() })
@@ -468,13 +486,13 @@ impl Delivery {
 
     /// Sends coalesced blocks and the queue while the producer still works. `expired`: the deadline of the connection
     /// has passed, which breaks the connection if its socket is full.
-    pub(crate) fn drain(&self, writable: bool, expired: bool, terms: &Terms, time: &dyn ClientTime) -> After {
+    pub(crate) fn drain(&self, writable: bool, expired: bool, limits: &DeliveryLimits, time: &dyn ClientTime) -> After {
         let mut sending = lock(&self.sending);
         if writable {
             sending.unblock();
         }
         sending.set_pushed(false);
-        sending.flush_coalesced(terms);
+        sending.flush_coalesced(limits);
         let mut after = After::default();
         if sending.queue.is_empty() {
             // The queue may have had no memory for the coalesced blocks, which breaks the connection.
@@ -485,24 +503,24 @@ impl Delivery {
             sending.break_off();
         } else if !sending.is_blocked() {
             let before = sending.sent();
-            let (guard, flush, asked) = self.write(sending, terms.policy.most_by_io.unwrap_or(u64::MAX));
+            let (guard, flush, asked) = self.write(sending, limits.policy.most_by_io.unwrap_or(u64::MAX));
             sending = guard;
             after.asked = asked;
             after.read = sending.has_unread();
             after.push = flush == Flush::More && sending.set_pushed(true);
             let progress = sending.sent() > before;
-            after.wake = Self::set_deadline(&mut sending, progress, terms, time);
+            after.wake = Self::set_deadline(&mut sending, progress, limits, time);
         }
-        after.room = sending.queue.bytes() <= terms.low_water() || sending.is_over();
+        after.room = sending.queue.bytes() <= limits.low_water() || sending.is_over();
         self.end_if_overruled(sending);
         after
     }
 
     /// Sends what has been coalesced since the last tick. False: the response is over, or its blocks no longer come
     /// quickly.
-    pub(crate) fn tick(&self, terms: &Terms, time: &dyn ClientTime) -> (bool, After) {
+    pub(crate) fn tick(&self, limits: &DeliveryLimits, time: &dyn ClientTime) -> (bool, After) {
         let moved = lock(&self.sending).coalesced() > 0;
-        let after = if moved { self.drain(false, false, terms, time) } else { After::default() };
+        let after = if moved { self.drain(false, false, limits, time) } else { After::default() };
         (lock(&self.sending).stays_listed(moved), after)
     }
 
@@ -517,9 +535,9 @@ impl Delivery {
     }
 
     /// Queues bytes of the server's own and sends what the socket accepts. Sets no deadline.
-    pub(crate) fn send(&self, bytes: &[u8], terms: &Terms) -> After {
+    pub(crate) fn send(&self, bytes: &[u8], limits: &DeliveryLimits) -> After {
         self.queue(bytes);
-        self.flush(false, u64::MAX, terms, None).1
+        self.flush(false, u64::MAX, limits, None).1
     }
 
     /// The deadline of the request has passed while the application runs. Sends `page` if the response has not begun,
@@ -585,12 +603,12 @@ impl Delivery {
 
     /// Moves the queued bytes from memory to a file, from which the I/O side sends them. Blocks on the disk, without
     /// the lock: other threads may send meanwhile.
-    pub(crate) fn spill(&self, spill: &Spill, terms: &Terms) -> (Spilled, After) {
+    pub(crate) fn spill(&self, spill: &Spill, limits: &DeliveryLimits) -> (Spilled, After) {
         if !spill.is_allowed() {
             return (Spilled::NoRoom, After::default());
         }
         let mut sending = lock(&self.sending);
-        sending.flush_coalesced(terms);
+        sending.flush_coalesced(limits);
         // If the socket is not full, the I/O side is late and not the client. Its next tick no longer finds the bytes
         // that were coalesced, and no event of the socket follows, so it is asked to send them.
         let is_for_io = !sending.is_blocked() && !sending.queue.is_empty();

@@ -19,7 +19,7 @@ use crate::request::protocol::{OwnFields, Responses};
 use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Keep, Output};
 use crate::response::payload::FileSource;
 use crate::response::policy::Coalesce;
-use crate::response::sending::{CoalesceResult, Produced, Progress, Terms};
+use crate::response::sending::{CoalesceResult, DeliveryLimits, Produced, Progress};
 use crate::response::write_plan::WritePlan;
 
 /// Blocks of this size and larger are never coalesced.
@@ -65,7 +65,7 @@ pub enum Position {
 /// Where a response is sent, and what its head depends on.
 pub(crate) struct Outlet<'a> {
     pub(crate) delivery: &'a Delivery,
-    pub(crate) terms: &'a Terms,
+    pub(crate) limits: &'a DeliveryLimits,
     pub(crate) clock: &'a Clock,
     pub(crate) time: &'a dyn ClientTime,
     /// The value of the `Server` field; empty: none.
@@ -266,7 +266,7 @@ impl Response {
         let progress = self.progress(record);
         let behind = self.plan.staging();
         let part = FilePart { before: &before, file, offset, length: allowed, behind, progress };
-        let (accepted, after) = outlet.delivery.transmit_file(part, outlet.terms, outlet.time);
+        let (accepted, after) = outlet.delivery.transmit_file(part, outlet.limits, outlet.time);
         self.plan.clear();
         (self.sent(accepted), after)
     }
@@ -280,7 +280,7 @@ impl Response {
             return false;
         }
         let encoder = self.encoder();
-        if !outlet.delivery.open(self.plan.staging(), record.status, encoder, block, outlet.terms) {
+        if !outlet.delivery.open(self.plan.staging(), record.status, encoder, block, outlet.limits) {
             return false;
         }
         self.plan.clear();
@@ -292,8 +292,8 @@ impl Response {
     }
 
     /// Drops a response of which nothing has been sent, since its opening is delayed. Its head can be changed again.
-    pub(crate) fn withdraw(&mut self, delivery: &Delivery, terms: &Terms, record: &mut Record) {
-        if matches!(self.pace, Pace::Coalescing) && delivery.drop_opening(terms) {
+    pub(crate) fn withdraw(&mut self, delivery: &Delivery, limits: &DeliveryLimits, record: &mut Record) {
+        if matches!(self.pace, Pace::Coalescing) && delivery.drop_opening(limits) {
             (self.framing, self.pace) = (None, Pace::Unknown);
             if !self.is_gone() {
                 self.left = Left::Any;
@@ -328,7 +328,7 @@ impl Response {
     pub(crate) fn coalesce(
         &mut self,
         delivery: &Delivery,
-        terms: &Terms,
+        limits: &DeliveryLimits,
         record: &mut Record,
         block: &[u8],
     ) -> Option<(Sent, bool)> {
@@ -341,9 +341,9 @@ impl Response {
             Left::Ended { .. } | Left::Nowhere => return None,
         };
         let mut list = false;
-        let mut taken = delivery.coalesce(block, terms);
-        if taken == CoalesceResult::Unlisted && terms.policy.coalesce == Coalesce::Always {
-            taken = delivery.coalesce_anew(block, self.encoder(), terms);
+        let mut taken = delivery.coalesce(block, limits);
+        if taken == CoalesceResult::Unlisted && limits.policy.coalesce == Coalesce::Always {
+            taken = delivery.coalesce_anew(block, self.encoder(), limits);
             record.path = record.path.max(Path::Coalesced);
             list = true;
         }
@@ -483,7 +483,7 @@ impl Response {
     /// Called after a block that was ready at `asked` was sent directly: decides whether the next ones are coalesced.
     /// True: the caller lists the response with the I/O side.
     fn learn_pace(&mut self, outlet: &Outlet<'_>, record: &mut Record, asked: Instant) -> bool {
-        match outlet.terms.policy.coalesce {
+        match outlet.limits.policy.coalesce {
             Coalesce::Never => return false,
             Coalesce::WhenQuick => {}
             Coalesce::Always => {
@@ -567,7 +567,7 @@ impl Response {
         let may_hold = is_all && !matches!(self.pace, Pace::Coalescing) && (outlet.may_hold)();
         let is_end = is_all && !self.keeps_alive();
         let output = Output { plan: &mut self.plan, blocks, keep, progress, may_hold, is_end };
-        let (accepted, after) = outlet.delivery.transmit(output, &mut record.writes, outlet.terms, outlet.time);
+        let (accepted, after) = outlet.delivery.transmit(output, &mut record.writes, outlet.limits, outlet.time);
         (self.sent(accepted), after)
     }
 

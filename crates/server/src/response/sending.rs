@@ -15,13 +15,14 @@ use crate::response::payload::UnreadPart;
 use crate::response::policy::Policy;
 use crate::response::send_queue::{Batch, NoMemory, SendQueue};
 
-/// Bytes that may be queued for one client when the memory for all of them is used up, and responses are moved to files.
+/// Bytes that may be queued for one client when the memory for all of them is used up, and responses are moved to
+/// files.
 const LEAST_QUEUE: usize = 64 * 1024;
 /// The same if they are not.
 const LEAST_WITHOUT_FILES: usize = 4 * 1024;
 
 /// The limits of what is queued for clients, and how it is delivered. The same for all connections of a server.
-pub(crate) struct Terms {
+pub(crate) struct DeliveryLimits {
     pub(crate) policy: Policy,
     /// Bytes of one response that may be queued in memory before its producer has to wait.
     pub(crate) queue_limit: usize,
@@ -34,7 +35,7 @@ pub(crate) struct Terms {
     pub(crate) memory: Arc<ClientMemory>,
 }
 
-impl Terms {
+impl DeliveryLimits {
     /// The value of `least_queue`. `has_files`: responses are moved to files when the memory is used up.
     pub(crate) fn least_queue(queue_limit: usize, has_files: bool) -> usize {
         queue_limit.min(if has_files { LEAST_QUEUE } else { LEAST_WITHOUT_FILES })
@@ -349,7 +350,7 @@ impl Sending {
     }
 
     /// Ends the response: what follows belongs to the next one. Called when the producer sends nothing more.
-    pub(crate) fn end(&mut self, terms: &Terms) -> End {
+    pub(crate) fn end(&mut self, limits: &DeliveryLimits) -> End {
         let timed_out = match self.state {
             SendState::Overruled(page) | SendState::Broken { produced: page, by: Cause::AfterPage } => {
                 Some(Some(page.body_bytes))
@@ -357,13 +358,13 @@ impl Sending {
             SendState::Broken { by: Cause::Deadline, .. } => Some(None),
             _ => None,
         };
-        let leaves_rest = self.leaves_rest(terms);
+        let leaves_rest = self.leaves_rest(limits);
         // The coalesced blocks of an incomplete response may still be sent, but not its end.
-        self.flush_coalesced(terms);
+        self.flush_coalesced(limits);
         if let Some(mut coalescing) = self.coalescing.take() {
-            coalescing.reset(terms.budget());
+            coalescing.reset(limits.budget());
         }
-        if !self.queue.is_empty() && !terms.has_memory() {
+        if !self.queue.is_empty() && !limits.has_memory() {
             self.queue.copy_tails();
         }
         let (has_spilled, is_sent, is_broken) = (self.has_spilled, self.is_sent(), self.is_broken());
@@ -376,7 +377,7 @@ impl Sending {
             self.waiting_since = NEVER;
         }
         // A runner whose writes are limited leaves all the rest to the I/O side.
-        let is_left = leaves_rest || (terms.policy.most_by_runner.is_some() && !is_sent && !is_broken);
+        let is_left = leaves_rest || (limits.policy.most_by_runner.is_some() && !is_sent && !is_broken);
         End { timed_out, has_spilled, is_sent, is_broken, is_left, is_held }
     }
 
@@ -395,10 +396,17 @@ impl Sending {
 
     /// Delays the opening of a response, see [`Coalescing::open`]. Until it is queued, the response has not begun: the
     /// page of a deadline or of an error may take its place.
-    pub(crate) fn open(&mut self, head: &[u8], status: u16, encoder: BodyEncoder, block: &[u8], terms: &Terms) -> bool {
+    pub(crate) fn open(
+        &mut self,
+        head: &[u8],
+        status: u16,
+        encoder: BodyEncoder,
+        block: &[u8],
+        limits: &DeliveryLimits,
+    ) -> bool {
         // What is discarded needs no delay.
         matches!(self.state, SendState::Idle)
-            && self.coalescing.get_or_insert_default().open(head, status, encoder, block, terms.budget())
+            && self.coalescing.get_or_insert_default().open(head, status, encoder, block, limits.budget())
     }
 
     /// The producer has produced all of the response. True: its opening has not been queued and will be sent, see
@@ -408,8 +416,8 @@ impl Sending {
     }
 
     /// Drops the delayed opening of the response. False: there is none.
-    pub(crate) fn drop_opening(&mut self, terms: &Terms) -> bool {
-        self.coalescing.as_mut().is_some_and(|coalescing| coalescing.drop_opening(terms.budget()))
+    pub(crate) fn drop_opening(&mut self, limits: &DeliveryLimits) -> bool {
+        self.coalescing.as_mut().is_some_and(|coalescing| coalescing.drop_opening(limits.budget()))
     }
 
     /// The opening of the response is being queued.
@@ -423,28 +431,28 @@ impl Sending {
     }
 
     /// Appends a block to the coalescing buffer.
-    pub(crate) fn coalesce(&mut self, block: &[u8], terms: &Terms) -> CoalesceResult {
+    pub(crate) fn coalesce(&mut self, block: &[u8], limits: &DeliveryLimits) -> CoalesceResult {
         if self.is_over() {
             return CoalesceResult::Gone;
         }
         let Some(coalescing) = &mut self.coalescing else { return CoalesceResult::Unlisted };
-        match coalescing.append(block, terms.budget()) {
+        match coalescing.append(block, limits.budget()) {
             Appended::Unlisted => CoalesceResult::Unlisted,
             Appended::NoMemory => CoalesceResult::NoMemory,
-            Appended::Taken if self.is_flooded(terms) => CoalesceResult::Full,
+            Appended::Taken if self.is_flooded(limits) => CoalesceResult::Full,
             Appended::Taken => CoalesceResult::Coalesced,
         }
     }
 
     /// True when so many bytes are coalesced or queued that the producer has to wait.
-    fn is_flooded(&self, terms: &Terms) -> bool {
-        self.coalesced() > terms.queue_limit
-            || (self.queue.bytes() > terms.least_queue && self.queue.bytes() > terms.high_water())
+    fn is_flooded(&self, limits: &DeliveryLimits) -> bool {
+        self.coalesced() > limits.queue_limit
+            || (self.queue.bytes() > limits.least_queue && self.queue.bytes() > limits.high_water())
     }
 
     /// Moves what is coalesced to the end of the queue.
-    pub(crate) fn flush_coalesced(&mut self, terms: &Terms) {
-        let coalesced = self.coalescing.as_mut().and_then(|coalescing| coalescing.take(terms.budget()));
+    pub(crate) fn flush_coalesced(&mut self, limits: &DeliveryLimits) {
+        let coalesced = self.coalescing.as_mut().and_then(|coalescing| coalescing.take(limits.budget()));
         let Some(coalesced) = coalesced else { return };
         if let Some(Opening { status, length }) = coalesced.opening {
             self.note_opened(Produced { status, body_bytes: length as u64 });
@@ -615,7 +623,12 @@ impl Sending {
 impl Sending {
     /// After a write: the time by which the client must accept more; [`NEVER`]: no deadline. `None`: unchanged.
     /// `progress`: the socket has just accepted bytes. `now` is only called where it is needed.
-    pub(crate) fn deadline(&mut self, progress: bool, terms: &Terms, now: impl FnOnce() -> Millis) -> Option<Millis> {
+    pub(crate) fn deadline(
+        &mut self,
+        progress: bool,
+        limits: &DeliveryLimits,
+        now: impl FnOnce() -> Millis,
+    ) -> Option<Millis> {
         if self.is_writing() {
             // The other writer calls this when it is done.
             return None;
@@ -633,31 +646,31 @@ impl Sending {
             (self.waiting_since, self.sent_then) = (now, self.sent);
         }
         if !self.is_blocked {
-            return Some(now.saturating_add(terms.write_timeout));
+            return Some(now.saturating_add(limits.write_timeout));
         }
-        Some(within_rate(now, self.waiting_since, terms.write_timeout, self.sent - self.sent_then, terms.min_rate))
+        Some(within_rate(now, self.waiting_since, limits.write_timeout, self.sent - self.sent_then, limits.min_rate))
     }
 
     /// True when the producer has to wait. The producer of a complete response only waits if the memory for responses
     /// is used up; otherwise the I/O side sends the rest.
-    pub(crate) fn is_full(&self, terms: &Terms) -> bool {
+    pub(crate) fn is_full(&self, limits: &DeliveryLimits) -> bool {
         // A producer waits if the socket is full, or if another thread sends: the current writer, or the I/O side where
         // runners may only write little. That thread wakes the producer.
-        let is_tried = self.is_blocked || self.is_writing() || terms.policy.most_by_runner.is_some();
-        is_tried && self.queue.bytes() > terms.high_water() && !(self.is_complete() && terms.has_memory())
+        let is_tried = self.is_blocked || self.is_writing() || limits.policy.most_by_runner.is_some();
+        is_tried && self.queue.bytes() > limits.high_water() && !(self.is_complete() && limits.has_memory())
     }
 
     /// True when a producer that waits may continue.
-    pub(crate) fn has_room(&self, terms: &Terms) -> bool {
-        self.queue.bytes() + self.coalesced() <= terms.low_water()
+    pub(crate) fn has_room(&self, limits: &DeliveryLimits) -> bool {
+        self.queue.bytes() + self.coalesced() <= limits.low_water()
     }
 
     /// True when the response is complete, much of it is left to send, and the socket has room: the I/O side sends the
     /// rest, without the interpreter.
-    pub(crate) fn leaves_rest(&self, terms: &Terms) -> bool {
+    pub(crate) fn leaves_rest(&self, limits: &DeliveryLimits) -> bool {
         self.is_complete()
             && !self.is_blocked
-            && (self.queue.has_file() || self.queue.bytes() > terms.policy.most_after_end)
+            && (self.queue.has_file() || self.queue.bytes() > limits.policy.most_after_end)
     }
 }
 
@@ -694,7 +707,7 @@ pub(crate) fn within_rate(now: Millis, since: Millis, pause: Millis, moved: u64,
 mod tests {
     use std::sync::Arc;
 
-    use super::{Cause, Produced, Progress, SendState, Sending, Terms};
+    use super::{Cause, DeliveryLimits, Produced, Progress, SendState, Sending};
     use crate::os::socket::Io;
     use crate::request::memory::ClientMemory;
     use crate::response::policy::{Coalesce, Policy, Waiting};
@@ -724,8 +737,8 @@ mod tests {
         SendState::Broken { produced, by: Cause::ShortFile { missing: 0 } }
     }
 
-    fn terms() -> Terms {
-        Terms {
+    fn limits() -> DeliveryLimits {
+        DeliveryLimits {
             policy: Policy {
                 coalesce: Coalesce::WhenQuick,
                 waiting: Waiting::Block,
@@ -754,7 +767,7 @@ mod tests {
 
     #[test]
     fn every_operation_in_every_state() {
-        type Operation = fn(&mut Sending, &Terms);
+        type Operation = fn(&mut Sending, &DeliveryLimits);
         let before = [IDLE, SENDING, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE];
         let same = before;
         let broken = [BROKEN_IDLE, BROKEN, BROKEN, BROKEN_PAGE, BROKEN, LATE, BROKEN_PAGE];
@@ -799,16 +812,16 @@ mod tests {
             ("finds the client gone", |sending, _| write(sending, Io::Broken), broken),
             (
                 "ends",
-                |sending, terms| {
-                    sending.end(terms);
+                |sending, limits| {
+                    sending.end(limits);
                 },
                 [IDLE, IDLE, IDLE, IDLE, BROKEN, LATE, BROKEN_PAGE],
             ),
         ];
         for (what, operation, after) in table {
             for (before, after) in before.into_iter().zip(after) {
-                let terms = terms();
-                let budget = terms.memory.responses.clone();
+                let limits = limits();
+                let budget = limits.memory.responses.clone();
                 let mut sending = Sending::new(budget.clone());
                 if !matches!(before, SendState::Broken { .. }) {
                     assert!(what == "has no memory" || sending.queue.push_copy(b"block").is_ok());
@@ -818,7 +831,7 @@ mod tests {
                     // A write that was under way when the connection broke.
                     assert!(sending.queue.push_copy(b"block").is_ok());
                 }
-                operation(&mut sending, &terms);
+                operation(&mut sending, &limits);
                 assert_eq!(sending.state, after, "{before:?} {what}");
                 if sending.is_broken() {
                     assert!(sending.queue.is_empty() && budget.used() == 0, "{before:?} {what}: nothing waits");

@@ -20,7 +20,7 @@ use crate::os::sync::lock;
 use crate::request::disk::Disk;
 use crate::request::memory::ClientMemory;
 use crate::response::policy::{Coalesce, Policy, Waiting};
-use crate::response::sending::{CoalesceResult, Flush, Overruled, Produced, Progress, Terms};
+use crate::response::sending::{CoalesceResult, DeliveryLimits, Flush, Overruled, Produced, Progress};
 use crate::response::spill::Spill;
 use crate::response::testing::Owned;
 use crate::response::write_plan::WritePlan;
@@ -99,7 +99,7 @@ const NOW: Millis = 1_000;
 struct Case {
     socket: Arc<Socket>,
     delivery: Delivery,
-    terms: Terms,
+    limits: DeliveryLimits,
     deadlines: Mutex<Vec<Millis>>,
 }
 
@@ -118,7 +118,7 @@ impl ClientTime for Case {
 impl Case {
     /// 10,000 bytes may be queued before the producer waits, and the memory for finished responses is used up.
     fn new(policy: Policy) -> Arc<Self> {
-        let terms = Terms {
+        let limits = DeliveryLimits {
             policy,
             queue_limit: 10_000,
             least_queue: 10_000,
@@ -127,8 +127,8 @@ impl Case {
             memory: Arc::new(ClientMemory::new(1 << 30, 0)),
         };
         let socket = Arc::new(Socket::default());
-        let delivery = Delivery::new(Box::new(socket.clone()), &terms);
-        Arc::new(Self { socket, delivery, terms, deadlines: Mutex::default() })
+        let delivery = Delivery::new(Box::new(socket.clone()), &limits);
+        Arc::new(Self { socket, delivery, limits, deadlines: Mutex::default() })
     }
 
     fn threads() -> Arc<Self> {
@@ -181,17 +181,17 @@ impl Case {
             may_hold: false,
             is_end: false,
         };
-        self.delivery.transmit(output, &mut 0, &self.terms, self)
+        self.delivery.transmit(output, &mut 0, &self.limits, self)
     }
 
     /// Sends, as the I/O side does while the producer works.
     fn drain(&self, writable: bool) -> After {
-        self.delivery.drain(writable, false, &self.terms, self)
+        self.delivery.drain(writable, false, &self.limits, self)
     }
 
     /// Flushes, as the owner does.
     fn flush(&self, writable: bool) -> (Flush, After) {
-        self.delivery.flush(writable, u64::MAX, &self.terms, Some(self))
+        self.delivery.flush(writable, u64::MAX, &self.limits, Some(self))
     }
 
     fn overrule(&self) -> Overruled {
@@ -207,7 +207,7 @@ impl Case {
     }
 
     fn charged(&self) -> usize {
-        self.terms.memory.responses.used()
+        self.limits.memory.responses.used()
     }
 }
 
@@ -219,12 +219,12 @@ fn bytes(from: usize, length: usize) -> Vec<u8> {
 fn coalesced_bytes_that_are_spilled_before_their_tick_are_pushed() {
     let case = Case::threads();
     // The producer has waited so long that it spills, and the I/O side has not had a tick yet.
-    assert_eq!(case.delivery.coalesce_anew(b"12345", BodyEncoder::default(), &case.terms), CoalesceResult::Coalesced);
+    assert_eq!(case.delivery.coalesce_anew(b"12345", BodyEncoder::default(), &case.limits), CoalesceResult::Coalesced);
     let full = Spill::new(1, Arc::new(Disk::new()));
-    let (spilled, after) = case.delivery.spill(&full, &case.terms);
+    let (spilled, after) = case.delivery.spill(&full, &case.limits);
     assert!(matches!(spilled, Spilled::NoRoom) && after.push, "the next tick would not find these bytes");
     let spill = Spill::new(1 << 20, Arc::new(Disk::new()));
-    let (spilled, after) = case.delivery.spill(&spill, &case.terms);
+    let (spilled, after) = case.delivery.spill(&spill, &case.limits);
     assert!(matches!(spilled, Spilled::Done) && !after.push, "it has been pushed already");
     assert!(case.drain(true).room);
     assert_eq!(case.got(), b"12345");
@@ -233,21 +233,21 @@ fn coalesced_bytes_that_are_spilled_before_their_tick_are_pushed() {
 #[test]
 fn the_page_of_a_deadline_takes_the_place_of_a_delayed_opening() {
     let case = Case::threads();
-    assert!(case.delivery.open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.terms));
+    assert!(case.delivery.open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.limits));
     assert_eq!(case.delivery.produced_so_far().0.status, 0, "it has not begun");
     assert_eq!(case.delivery.overrule(|| (b"page".to_vec(), 4)).0, Overruled::Answered);
-    assert_eq!(case.delivery.coalesce(b"more", &case.terms), CoalesceResult::Gone);
-    let _ = case.delivery.tick(&case.terms, &*case);
-    assert_eq!(case.delivery.end(&case.terms).timed_out, Some(Some(4)));
+    assert_eq!(case.delivery.coalesce(b"more", &case.limits), CoalesceResult::Gone);
+    let _ = case.delivery.tick(&case.limits, &*case);
+    assert_eq!(case.delivery.end(&case.limits).timed_out, Some(Some(4)));
     assert_eq!(*lock(&case.socket.got), b"page");
-    assert_eq!(case.terms.memory.responses.used(), 0);
+    assert_eq!(case.limits.memory.responses.used(), 0);
 }
 
 #[test]
 fn an_opening_in_whose_place_a_page_was_sent_or_whose_client_has_left_does_not_end_as_a_whole() {
     for breaks in [false, true] {
         let case = Case::threads();
-        assert!(case.delivery.open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.terms));
+        assert!(case.delivery.open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.limits));
         if breaks {
             case.delivery.break_off();
         } else {
@@ -260,9 +260,9 @@ fn an_opening_in_whose_place_a_page_was_sent_or_whose_client_has_left_does_not_e
 #[test]
 fn a_delayed_opening_has_begun_when_a_tick_has_sent_it() {
     let case = Case::threads();
-    assert!(case.delivery.open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.terms));
-    let (stays, _) = case.delivery.tick(&case.terms, &*case);
-    assert!(stays && !case.delivery.close(|| unreachable!()) && !case.delivery.drop_opening(&case.terms));
+    assert!(case.delivery.open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.limits));
+    let (stays, _) = case.delivery.tick(&case.limits, &*case);
+    assert!(stays && !case.delivery.close(|| unreachable!()) && !case.delivery.drop_opening(&case.limits));
     assert_eq!(*lock(&case.socket.got), b"head 5\r\nblock\r\n");
     assert_eq!(case.delivery.produced_so_far().0, Produced { status: 200, body_bytes: 5 });
     assert_eq!(case.delivery.overrule(|| unreachable!()).0, Overruled::BrokenOff);
@@ -289,7 +289,7 @@ fn a_producer_waits_for_another_writer_as_for_a_full_socket() {
     case.write(Io::Moved(15_000), |case| {
         let (accepted, after) = case.send(&bytes(20_000, 20_000), false);
         assert_eq!((accepted, after), (Accepted::Full, After::default()));
-        assert_eq!(case.delivery.ask_for_room(&case.terms, || {}), Room::Later);
+        assert_eq!(case.delivery.ask_for_room(&case.limits, || {}), Room::Later);
     });
     let after = case.drain(true);
     assert!(after.room && after.asked, "{after:?}");
@@ -303,7 +303,7 @@ fn a_response_that_ends_while_another_thread_writes_is_sent_by_that_thread() {
     case.full();
     assert_eq!(case.send(&bytes(0, 20_000), true).0, Accepted::Full);
     case.write(Io::Moved(20_000), |case| {
-        let end = case.delivery.end(&case.terms);
+        let end = case.delivery.end(&case.limits);
         assert!(!end.is_sent);
         assert_eq!(case.flush(false).0, Flush::Elsewhere);
         // Only the writer sets the deadline.
@@ -367,11 +367,11 @@ fn a_panic_of_the_transport_leaves_no_writer_and_no_charge() {
 fn a_page_after_100_continue_ends_the_connection_when_the_writer_of_continue_sends_it() {
     let case = Case::threads();
     case.write(Io::Moved(8), |case| assert_eq!(case.overrule(), Overruled::Answered));
-    assert!(case.delivery.send(b"continue", &case.terms).asked);
+    assert!(case.delivery.send(b"continue", &case.limits).asked);
     assert_eq!(case.got(), b"continuepage");
     assert_eq!(case.socket.ends.load(Ordering::SeqCst), 1);
     assert_eq!(case.send(b"late", true).0, Accepted::Gone);
-    assert_eq!(case.delivery.end(&case.terms).timed_out, Some(Some(4)));
+    assert_eq!(case.delivery.end(&case.limits).timed_out, Some(Some(4)));
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn a_flush_wakes_a_producer_that_found_it_writing() {
 fn a_deadline_is_set_for_a_response_and_not_for_100_continue() {
     let case = Case::threads();
     case.full();
-    assert_eq!(case.delivery.send(b"continue", &case.terms), After::default());
+    assert_eq!(case.delivery.send(b"continue", &case.limits), After::default());
     assert!(case.deadlines().is_empty());
     assert_eq!(case.send(&bytes(0, 5_000), true).0, Accepted::Taken);
     assert_eq!(case.deadlines(), [NOW + TIMEOUT]);
@@ -426,13 +426,13 @@ fn bytes_after_a_spill_file_that_is_being_sent_are_appended_to_it() {
     let spill = Arc::new(Spill::new(1 << 30, Arc::new(Disk::new())));
     case.full();
     assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full);
-    assert!(matches!(case.delivery.spill(&spill, &case.terms).0, Spilled::Done));
+    assert!(matches!(case.delivery.spill(&spill, &case.limits).0, Spilled::Done));
     let files = Arc::new(Mutex::new(Vec::new()));
     let (meanwhile, seen) = (spill.clone(), files.clone());
     case.write(Io::Moved(12_000), move |case| {
         assert!(case.delivery.is_behind(), "the bytes in the file are not all sent");
         assert_eq!(case.send(&bytes(20_000, 20_000), false).0, Accepted::Full);
-        assert!(matches!(case.delivery.spill(&meanwhile, &case.terms).0, Spilled::Done));
+        assert!(matches!(case.delivery.spill(&meanwhile, &case.limits).0, Spilled::Done));
         lock(&seen).extend(case.delivery.spill_files());
     });
     assert!(case.drain(true).asked);

@@ -26,7 +26,7 @@ use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled};
 use crate::response::policy::{Coalesce, Policy, Waiting};
 use crate::response::producer::{Outlet, Position, Response, Sent};
 use crate::response::segments::tests::without_memory;
-use crate::response::sending::{Flush, Overruled, Terms};
+use crate::response::sending::{DeliveryLimits, Flush, Overruled};
 use crate::response::spill::Spill;
 use crate::response::testing::{Owned, Tape};
 use crate::transport::Transport;
@@ -114,7 +114,7 @@ struct Todo {
 
 struct World {
     delivery: Delivery,
-    terms: Terms,
+    limits: DeliveryLimits,
     clock: Clock,
     spill: Spill,
     wire: Arc<Mutex<Wire>>,
@@ -233,7 +233,7 @@ impl World {
             holds: true,
             reads_by_runner: 1,
         };
-        let terms = Terms {
+        let limits = DeliveryLimits {
             policy,
             queue_limit: [4_000, 100_000][tape.below(2)],
             least_queue: 4_000,
@@ -245,8 +245,8 @@ impl World {
         let has_disk = tape.below(8) != 7;
         let partial = 3 - tape.below(4);
         Arc::new_cyclic(|world| Self {
-            delivery: Delivery::new(Box::new(Link { wire: wire.clone(), world: world.clone() }), &terms),
-            terms,
+            delivery: Delivery::new(Box::new(Link { wire: wire.clone(), world: world.clone() }), &limits),
+            limits,
             clock: Clock::new(),
             spill: Spill::new(if has_disk { 1 << 20 } else { 0 }, DISK.clone()),
             wire,
@@ -354,7 +354,7 @@ impl World {
         }
         match self.stage() {
             Stage::Responding => self.as_io(|| {
-                let after = self.delivery.drain(false, true, &self.terms, self);
+                let after = self.delivery.drain(false, true, &self.limits, self);
                 self.follow_up(after);
             }),
             Stage::Draining { .. } => self.as_io(|| self.close()),
@@ -365,7 +365,7 @@ impl World {
     /// A waiting runner moves the queued bytes to a file.
     fn store(&self) {
         if lock(&self.producer).as_ref().is_some_and(|producer| producer.waits) {
-            let (spilled, after) = self.delivery.spill(&self.spill, &self.terms);
+            let (spilled, after) = self.delivery.spill(&self.spill, &self.limits);
             assert!(!matches!(spilled, Spilled::Failed(_)));
             self.follow_up(after);
         }
@@ -374,7 +374,7 @@ impl World {
     /// A disk thread frees memory of the response, whoever owns the connection.
     fn reclaim(&self) {
         if !self.delivery.copy_tails() {
-            let (spilled, after) = self.delivery.spill(&self.spill, &self.terms);
+            let (spilled, after) = self.delivery.spill(&self.spill, &self.limits);
             assert!(!matches!(spilled, Spilled::Failed(_)));
             self.follow_up(after);
             self.notify_room();
@@ -393,7 +393,7 @@ impl World {
         // Inside: a tick that comes while the I/O side is inside a call is not lost.
         self.as_io(|| {
             if std::mem::take(&mut lock(&self.todo).tick) {
-                let (stays, after) = self.delivery.tick(&self.terms, self);
+                let (stays, after) = self.delivery.tick(&self.limits, self);
                 self.follow_up(after);
                 lock(&self.todo).tick |= stays;
             }
@@ -412,7 +412,7 @@ impl World {
             let held = lock(&self.todo).held;
             // The flush list drains a connection that was pushed, even if its owner has changed since.
             if push || (writable && (held || self.stage() == Stage::Responding)) {
-                let after = self.delivery.drain(true, false, &self.terms, self);
+                let after = self.delivery.drain(true, false, &self.limits, self);
                 self.follow_up(after);
             }
             match self.stage() {
@@ -425,7 +425,7 @@ impl World {
 
     /// The owner flushes, when the response is complete.
     fn flush(&self, writable: bool, keep: bool) {
-        let (flush, after) = self.delivery.flush(writable, 5_000, &self.terms, Some(self));
+        let (flush, after) = self.delivery.flush(writable, 5_000, &self.limits, Some(self));
         self.follow_up(after);
         match flush {
             Flush::Empty if keep => self.next(),
@@ -479,7 +479,7 @@ impl World {
             Sent::NoMemory => (producer.is_done, producer.has_failed) = (true, true),
             Sent::Full => {
                 // A greenlet asks like this; a thread looks under the same lock.
-                match self.delivery.ask_for_room(&self.terms, || producer.waits = true) {
+                match self.delivery.ask_for_room(&self.limits, || producer.waits = true) {
                     Room::Never => {
                         producer.response.set_gone();
                         producer.is_done = true;
@@ -515,7 +515,7 @@ impl World {
                 blocks.iter().for_each(|block| body.extend_from_slice(block));
                 let coalesced = match (position, blocks) {
                     (Position::More, [block]) => {
-                        let mut run = || response.coalesce(&self.delivery, &self.terms, record, block);
+                        let mut run = || response.coalesce(&self.delivery, &self.limits, record, block);
                         if self.below(16) == 15 { without_memory(run) } else { run() }
                     }
                     _ => None,
@@ -545,7 +545,7 @@ impl World {
     fn outlet<'a>(&'a self, facts: &'a RequestFacts) -> Outlet<'a> {
         Outlet {
             delivery: &self.delivery,
-            terms: &self.terms,
+            limits: &self.limits,
             clock: &self.clock,
             time: self,
             server_name: "",
@@ -574,14 +574,14 @@ impl World {
             let after = response.finish(&outlet, record, now());
             self.follow_up(after.unwrap());
         } else {
-            response.withdraw(&self.delivery, &self.terms, record);
+            response.withdraw(&self.delivery, &self.limits, record);
         }
         if *has_failed && !response.is_committed() && !response.is_gone() {
             let after = response.send_error(&outlet, record, 500, "Failed.", now());
             self.follow_up(after);
         }
         let is_whole = !*has_failed && response.missing() == 0 && !response.is_gone();
-        let end = self.delivery.end(&self.terms);
+        let end = self.delivery.end(&self.limits);
         let keep = is_whole && response.keeps_alive() && end.timed_out.is_none();
         assert_eq!(end.timed_out.is_some(), lock(&self.was_overruled).is_some());
         *lock(&self.producer) = Some(producer);
@@ -735,7 +735,7 @@ fn check(numbers: &[u16]) {
     world.close();
     let is_broken = lock(&world.delivery.sending).is_broken();
     assert!(is_broken, "the connection can still send after its end");
-    assert_eq!(world.terms.memory.used(), 0, "some memory is still charged");
+    assert_eq!(world.limits.memory.used(), 0, "some memory is still charged");
 }
 
 proptest! {
