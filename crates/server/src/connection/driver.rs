@@ -318,7 +318,7 @@ impl Connection {
         if bits & ownership::EVICT_IDLE != 0 && state.idleness().is_some() {
             return self.end_idle(state, Event::EvictIdle);
         }
-        if state.is_draining() {
+        if state.is_flushing() {
             if bits & READABLE != 0 {
                 self.step(state, Event::Readable);
             }

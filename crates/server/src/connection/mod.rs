@@ -5,7 +5,7 @@
 //! queued or running request holds the word too, and so does a write of its body to a file. A **runner** is a thread or
 //! a greenlet that runs the application for one request. A greenlet waits under a **ticket**, a number; giving the
 //! ticket out wakes the greenlet. The **I/O side** is the thread that polls; a watcher may do its work while it runs
-//! the application. A connection is *draining* while the rest of a finished response is sent; a server is *draining*
+//! the application. A connection is *flushing* while the rest of a finished response is sent; a server is *draining*
 //! from the request to stop until its end.
 
 pub(crate) mod context;

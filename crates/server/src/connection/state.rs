@@ -1,8 +1,8 @@
 //! The states of a connection, and what each event means in them.
 //!
-//! [`ConnectionState::step`] changes the state and returns what has to be done ([`Effects`]). It has no socket, loop, clock or
-//! lock, and calls nothing back: bytes, times and limits are arguments, so tests can report events in any order. Runs on
-//! the thread that owns the connection.
+//! [`ConnectionState::step`] changes the state and returns what has to be done ([`Effects`]). It has no socket, loop,
+//! clock or lock, and calls nothing back: bytes, times and limits are arguments, so tests can report events in any
+//! order. Runs on the thread that owns the connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -156,7 +156,7 @@ pub(crate) struct Storing {
 }
 
 /// A response that is complete but not entirely sent.
-pub(crate) struct Draining {
+pub(crate) struct Flushing {
     then: AfterResponse,
     ahead: Pipelined,
     /// `Some` if the request body has not been read to its end: the decoder finds that end.
@@ -181,7 +181,7 @@ pub(crate) enum ConnectionState {
     /// A request is queued or runs; its exchange owns the connection.
     Responding(Pipelined),
     /// The response is complete; some of it has not been sent.
-    Draining(Box<Draining>),
+    Flushing(Box<Flushing>),
     /// The rest of a request body that the application did not read is read and dropped, before the next request.
     Skipping(Box<BodyDecoder>),
     /// The response has been sent and the sending direction ended: the connection closes if the socket is empty.
@@ -448,7 +448,7 @@ impl ConnectionState {
             Event::Received { bytes, more } => self.receive(bytes, more, rules),
             Event::Filled { count, more } => self.take_filled(count, more, rules),
             Event::ReadAll => self.read_all(rules),
-            Event::EndOfInput | Event::Lost if matches!(self, Self::Draining(_)) => {
+            Event::EndOfInput | Event::Lost if matches!(self, Self::Flushing(_)) => {
                 // A later read, when the response has been sent, finds this again.
                 Effects::of(Next::Rest)
             }
@@ -459,8 +459,8 @@ impl ConnectionState {
             Event::Lost => Effects::of(Next::Close),
             Event::Readable => {
                 // The bytes that are in the socket now make no second event.
-                if let Self::Draining(draining) = self {
-                    draining.ahead.unread = true;
+                if let Self::Flushing(flushing) = self {
+                    flushing.ahead.unread = true;
                 }
                 Effects::default()
             }
@@ -473,8 +473,8 @@ impl ConnectionState {
                 None => Effects::of(Next::Rest),
                 Some((transaction, _)) => {
                     let mut effects = self.refuse(refusal, transaction, rules);
-                    if let Self::Draining(draining) = self {
-                        effects.account = draining.transaction.take();
+                    if let Self::Flushing(flushing) = self {
+                        effects.account = flushing.transaction.take();
                     }
                     // The thread that gives the request up may be in the middle of a read of another connection.
                     effects.next = Next::Later;
@@ -484,11 +484,11 @@ impl ConnectionState {
             Event::Room(is_made) => self.resume(is_made, rules),
             Event::Written => self.end_store(rules),
             Event::Responded { then, transaction, rest, is_sent } => {
-                let draining = self.drain(then, transaction, rest, rules);
+                let flushing = self.drain(then, transaction, rest, rules);
                 if is_sent {
-                    return self.end_response(draining, None, rules);
+                    return self.end_response(flushing, None, rules);
                 }
-                *self = Self::Draining(Box::new(draining));
+                *self = Self::Flushing(Box::new(flushing));
                 Effects::of(Next::Flush)
             }
             Event::Flushed(flush) => self.flushed(flush, rules),
@@ -547,14 +547,14 @@ impl ConnectionState {
                 let left = until.saturating_sub(rules.now());
                 Effects::of(Next::Read).at(rules.after(LINGER.min(left)))
             }
-            Self::Draining(draining) => {
-                draining.skip_body(bytes, rules.memory);
-                draining.dropped += bytes.len() as u64;
-                let since = *draining.dropping_since.get_or_insert(rules.now());
+            Self::Flushing(flushing) => {
+                flushing.skip_body(bytes, rules.memory);
+                flushing.dropped += bytes.len() as u64;
+                let since = *flushing.dropping_since.get_or_insert(rules.now());
                 // The client is not idle: it may read the response only after it has sent its body.
                 let (pause, rate) = (millis(rules.config.write_timeout), rules.config.min_body_rate);
-                let next = if draining.unread_body.is_some() { Next::Read } else { Next::Rest };
-                Effects::of(next).at(within_rate(rules.now(), since, pause, draining.dropped, rate))
+                let next = if flushing.unread_body.is_some() { Next::Read } else { Next::Rest };
+                Effects::of(next).at(within_rate(rules.now(), since, pause, flushing.dropped, rate))
             }
             Self::Storing(_) | Self::Responding(_) | Self::Crowded(_) | Self::Closed => Effects::of(Next::Read),
         }
@@ -828,8 +828,8 @@ impl ConnectionState {
                 }
                 upload.wait_for_more(rules)
             }
-            Self::Draining(draining) => {
-                draining.ahead.unread = false;
+            Self::Flushing(flushing) => {
+                flushing.ahead.unread = false;
                 Effects::of(Next::Rest)
             }
             Self::Closing => Effects::of(Next::Close),
@@ -946,7 +946,7 @@ impl ConnectionState {
         let facts = rules.protocol.facts_of_refused(&transaction.request.bytes, &transaction.request.head);
         let body_bytes = encode::error_page_length(refusal.status, refusal.reason, facts);
         transaction.record_refusal(refusal.status, body_bytes, rules.time.moment());
-        *self = Self::Draining(Box::new(Draining {
+        *self = Self::Flushing(Box::new(Flushing {
             then: AfterResponse::Linger,
             ahead: Pipelined::unread(),
             unread_body: None,
@@ -970,8 +970,8 @@ impl ConnectionState {
             return self.refuse(part.late(), transaction, rules);
         }
         match self {
-            Self::Draining(draining) => {
-                let account = draining.transaction.take().map(|mut transaction| {
+            Self::Flushing(flushing) => {
+                let account = flushing.transaction.take().map(|mut transaction| {
                     transaction.record.set_broken(Ending::ClientGone);
                     transaction
                 });
@@ -992,7 +992,7 @@ impl ConnectionState {
         transaction: Box<Transaction>,
         rest: Option<Rest>,
         rules: &Rules<'_>,
-    ) -> Draining {
+    ) -> Flushing {
         let (ahead, is_logged) = match self {
             Self::Responding(ahead) => (std::mem::take(ahead), false),
             // The server has ended, and accounted for the request then.
@@ -1004,7 +1004,7 @@ impl ConnectionState {
             Some(Rest::Unread(decoder, bytes)) => (Some(bytes), Some(decoder)),
         };
         let ahead = bytes.map_or(ahead, |bytes| Pipelined::taken(bytes, true, rules.memory));
-        Draining {
+        Flushing {
             then,
             ahead,
             unread_body,
@@ -1016,18 +1016,18 @@ impl ConnectionState {
 
     /// True while the socket may contain bytes whose event has already been used up.
     pub(crate) fn has_unread(&self) -> bool {
-        matches!(self, Self::Draining(draining) if draining.ahead.unread)
+        matches!(self, Self::Flushing(flushing) if flushing.ahead.unread)
     }
 
-    /// True when the client has sent more than the request of the response that is draining.
+    /// True when the client has sent more than the request of the response that is being flushed.
     pub(crate) fn has_more_requests(&self) -> bool {
-        matches!(self, Self::Draining(draining) if draining.ahead.unread || !draining.ahead.bytes.is_empty())
+        matches!(self, Self::Flushing(flushing) if flushing.ahead.unread || !flushing.ahead.bytes.is_empty())
     }
 
-    /// Notes in the record for how long the response that is draining was held.
+    /// Notes in the record for how long the response that is being flushed was held.
     pub(crate) fn end_hold(&mut self, now: Instant) {
-        if let Self::Draining(draining) = self
-            && let Some(Transaction { record, .. }) = draining.transaction.as_deref_mut()
+        if let Self::Flushing(flushing) = self
+            && let Some(Transaction { record, .. }) = flushing.transaction.as_deref_mut()
             && let Some(finished) = record.finished
         {
             record.held = now.saturating_duration_since(finished);
@@ -1035,14 +1035,14 @@ impl ConnectionState {
     }
 
     fn flushed(&mut self, flush: Flush, rules: &Rules<'_>) -> Effects {
-        let Self::Draining(draining) = self else { return Effects::of(Next::Read) };
+        let Self::Flushing(flushing) = self else { return Effects::of(Next::Read) };
         let broken = match flush {
             Flush::Blocked => {
                 // The client may take long to read the response.
-                if let Some(transaction) = &mut draining.transaction {
+                if let Some(transaction) = &mut flushing.transaction {
                     transaction.charge(rules.memory);
                 }
-                return draining.drop_body(rules.memory);
+                return flushing.drop_body(rules.memory);
             }
             Flush::More => return Effects::of(Next::Later),
             Flush::Elsewhere => return Effects::of(Next::Rest),
@@ -1050,8 +1050,8 @@ impl ConnectionState {
             Flush::Broken => Some(Ending::ClientGone),
             Flush::Short(_) => Some(Ending::Broken),
         };
-        let Self::Draining(draining) = std::mem::replace(self, Self::Idle) else { return Effects::of(Next::Rest) };
-        let effects = self.end_response(*draining, broken, rules);
+        let Self::Flushing(flushing) = std::mem::replace(self, Self::Idle) else { return Effects::of(Next::Rest) };
+        let effects = self.end_response(*flushing, broken, rules);
         let Flush::Short(missing) = flush else { return effects };
         let message = format!(
             "a file shrank or was changed while it was sent: {missing} bytes are missing; the connection was broken"
@@ -1060,9 +1060,9 @@ impl ConnectionState {
     }
 
     /// The response has been sent, or, with `broken`, never will be.
-    fn end_response(&mut self, draining: Draining, broken: Option<Ending>, rules: &Rules<'_>) -> Effects {
+    fn end_response(&mut self, flushing: Flushing, broken: Option<Ending>, rules: &Rules<'_>) -> Effects {
         *self = Self::Idle;
-        let Draining { then, ahead, unread_body, transaction, .. } = draining;
+        let Flushing { then, ahead, unread_body, transaction, .. } = flushing;
         let account = transaction.map(|mut transaction| {
             if let Some(reason) = broken {
                 transaction.record.set_broken(reason);
@@ -1117,7 +1117,7 @@ impl ConnectionState {
     }
 }
 
-impl Draining {
+impl Flushing {
     /// Drops bytes that were received before the response has been sent, up to the end of the request body. Bytes after
     /// that are kept for the next request.
     fn skip_body(&mut self, bytes: &[u8], memory: &ClientMemory) {
@@ -1160,12 +1160,12 @@ impl ConnectionState {
 
     /// Where the head of an error page is built: in the transaction, for the access log.
     pub(crate) fn page_head(&mut self) -> Option<&mut ResponseHead> {
-        let Self::Draining(draining) = self else { return None };
-        draining.transaction.as_deref_mut().map(|transaction| &mut transaction.response.head)
+        let Self::Flushing(flushing) = self else { return None };
+        flushing.transaction.as_deref_mut().map(|transaction| &mut transaction.response.head)
     }
 
-    pub(crate) fn is_draining(&self) -> bool {
-        matches!(self, Self::Draining(_))
+    pub(crate) fn is_flushing(&self) -> bool {
+        matches!(self, Self::Flushing(_))
     }
 
     /// How the connection is idle, if it is.
@@ -1185,7 +1185,7 @@ impl ConnectionState {
                 Activity::Receiving
             }
             Self::Responding(_) => Activity::Responding,
-            Self::Draining(_) => Activity::Flushing,
+            Self::Flushing(_) => Activity::Flushing,
             Self::Closing | Self::Lingering(_) | Self::Closed => Activity::Closing,
         }
     }
@@ -1220,7 +1220,7 @@ impl ConnectionState {
     /// Takes out the request that has to be accounted for, on a connection that is cut because the server ends.
     pub(crate) fn take_left_over(&mut self) -> LeftOver {
         match self {
-            Self::Draining(draining) => match draining.transaction.take() {
+            Self::Flushing(flushing) => match flushing.transaction.take() {
                 Some(transaction) => LeftOver::Here { transaction, is_complete: true },
                 None => LeftOver::Nothing,
             },

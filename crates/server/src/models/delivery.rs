@@ -120,7 +120,7 @@ impl Transport for Socket {
 enum Stage {
     #[default]
     Responding,
-    Draining,
+    Flushing,
     Done,
 }
 
@@ -241,7 +241,7 @@ impl Connection {
     /// The runner: ends the response, and the connection continues.
     fn finish(&self) {
         let end = self.delivery.end(&self.limits);
-        self.stage.with(|stage| *stage = Stage::Draining);
+        self.stage.with(|stage| *stage = Stage::Flushing);
         if end.is_left {
             self.mailbox.put(|mail| mail.left = true);
         } else {
@@ -254,7 +254,7 @@ impl Connection {
         loop {
             let bits = self.ownership.take();
             let stage = self.stage.with(|stage| *stage);
-            if stage == Stage::Draining {
+            if stage == Stage::Flushing {
                 let (flush, after) = self.delivery.flush(bits & WRITE != 0, 2, &self.limits, Some(self));
                 self.follow_up(after);
                 match flush {

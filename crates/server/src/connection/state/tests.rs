@@ -122,7 +122,7 @@ pub(super) fn name(state: &ConnectionState) -> &'static str {
         ConnectionState::Body(_) => "Body",
         ConnectionState::Storing(_) => "Storing",
         ConnectionState::Responding(_) => "Responding",
-        ConnectionState::Draining(_) => "Draining",
+        ConnectionState::Flushing(_) => "Flushing",
         ConnectionState::Skipping(_) => "Skipping",
         ConnectionState::Closing => "Closing",
         ConnectionState::Lingering(_) => "Lingering",
@@ -278,7 +278,7 @@ fn what_needs_room_is_refused_when_there_is_none() {
         assert_eq!(world.asked.get(), 1, "{shown}");
         let page = effects.rare.and_then(|rare| rare.send);
         assert!(matches!(page, Some(Message::Page(refusal, _)) if refusal.status == 503), "{shown}: {page:?}");
-        assert_eq!(name(&state), "Draining");
+        assert_eq!(name(&state), "Flushing");
     }
 }
 
@@ -422,5 +422,5 @@ fn many_bytes_of_a_quick_client_are_one_event_while_it_has_many_more_to_send() {
     assert_eq!(step(&mut state, Event::ReadAll), ("Body Rest".to_owned(), 1));
     assert_eq!(receive(&mut state, 80_000), ("Body in 100 Rest".to_owned(), LOW_WATER));
     assert_eq!(receive(&mut state, 80_000), ("Body Rest".to_owned(), 1), "the rest is not long");
-    assert_eq!(step(&mut state, Event::Expired), ("Draining refusal page(408) Flush".to_owned(), 1));
+    assert_eq!(step(&mut state, Event::Expired), ("Flushing refusal page(408) Flush".to_owned(), 1));
 }

@@ -360,7 +360,7 @@ impl Run {
         if bits.expired {
             return self.step(Event::Expired);
         }
-        if self.state.is_draining() {
+        if self.state.is_flushing() {
             if bits.read || bits.end {
                 self.step(Event::Readable);
             }
@@ -405,7 +405,7 @@ impl Run {
     }
 
     fn flush(&mut self) -> Next {
-        assert!(self.state.is_draining(), "there is a response to be sent");
+        assert!(self.state.is_flushing(), "there is a response to be sent");
         let flush = match self.tape.below(8) {
             // The end of the server has broken the connection.
             _ if self.has_ended => Flush::Broken,
@@ -524,7 +524,7 @@ impl Run {
             assert!(!(wire.has_ended || wire.is_lost), "{name}: the end was not seen");
             assert_ne!(self.deadline, NEVER, "{name} has no deadline");
         } else {
-            assert!(name == "Draining" || name == "Closed", "{name} rests without an owner");
+            assert!(name == "Flushing" || name == "Closed", "{name} rests without an owner");
         }
         // Besides the request, at most one read of what follows is kept.
         let most = 4 * self.scratch + 4 * MOST_HEAD + MOST_BODY as usize * 2 + 100_000;
@@ -615,7 +615,7 @@ impl Run {
     /// Every request that ran or was refused is accounted for, or the application or the state still has it.
     fn check_accounts(&self) {
         let with_application = usize::from(matches!(self.owner, Owner::Application(_)) && !self.has_ended);
-        let with_state = matches!(&self.state, ConnectionState::Draining(draining) if draining.transaction.is_some());
+        let with_state = matches!(&self.state, ConnectionState::Flushing(flushing) if flushing.transaction.is_some());
         let held = with_application + usize::from(with_state);
         let all = self.runs + self.refusals;
         assert_eq!(all, self.accounted + self.abandoned + held, "{}", name(&self.state));

@@ -47,7 +47,7 @@ fn storing(world: &World, result: fn(&World, Next) -> io::Result<crate::request:
     state
 }
 
-fn draining(world: &World, then: AfterResponse, rest: Option<Rest>) -> ConnectionState {
+fn flushing(world: &World, then: AfterResponse, rest: Option<Rest>) -> ConnectionState {
     let (mut state, next) = after(world, &[GET]);
     let Next::Run(transaction) = next else { panic!("it does not run") };
     world.step(&mut state, Event::Responded { then, transaction, rest, is_sent: false });
@@ -59,19 +59,19 @@ fn decoder() -> BodyDecoder {
 }
 
 fn closing(world: &World) -> ConnectionState {
-    let mut state = draining(world, AfterResponse::Close, None);
+    let mut state = flushing(world, AfterResponse::Close, None);
     world.step(&mut state, Event::Flushed(Flush::Empty));
     state
 }
 
 fn lingering(world: &World) -> ConnectionState {
-    let mut state = draining(world, AfterResponse::Linger, None);
+    let mut state = flushing(world, AfterResponse::Linger, None);
     world.step(&mut state, Event::Flushed(Flush::Empty));
     state
 }
 
 fn skipping(world: &World) -> ConnectionState {
-    let mut state = draining(world, AfterResponse::Keep, Some(Rest::Unread(decoder(), Vec::new())));
+    let mut state = flushing(world, AfterResponse::Keep, Some(Rest::Unread(decoder(), Vec::new())));
     world.step(&mut state, Event::Flushed(Flush::Empty));
     state
 }
@@ -92,10 +92,10 @@ const STATES: [(&str, Make); 18] = [
     }),
     ("a write failed", |world| storing(world, |_, _| Err(io::Error::other("full")))),
     ("responding", |world| after(world, &[GET]).0),
-    ("draining, to keep", |world| draining(world, AfterResponse::Keep, None)),
-    ("draining, to close", |world| draining(world, AfterResponse::Close, None)),
-    ("draining, to reset", |world| draining(world, AfterResponse::Reset, None)),
-    ("draining, body unread", |world| draining(world, AfterResponse::Keep, Some(Rest::Unread(decoder(), Vec::new())))),
+    ("flushing, to keep", |world| flushing(world, AfterResponse::Keep, None)),
+    ("flushing, to close", |world| flushing(world, AfterResponse::Close, None)),
+    ("flushing, to reset", |world| flushing(world, AfterResponse::Reset, None)),
+    ("flushing, body unread", |world| flushing(world, AfterResponse::Keep, Some(Rest::Unread(decoder(), Vec::new())))),
     ("skipping", skipping),
     ("closing", closing),
     ("lingering", lingering),

@@ -78,7 +78,7 @@ enum Stage {
     /// A producer works on a response.
     Responding,
     /// The rest of the response is sent. `keep`: another response follows.
-    Draining { keep: bool },
+    Flushing { keep: bool },
     /// All was sent, or the connection is broken.
     Closed,
 }
@@ -357,7 +357,7 @@ impl World {
                 let after = self.delivery.drain(false, true, &self.limits, self);
                 self.follow_up(after);
             }),
-            Stage::Draining { .. } => self.as_io(|| self.close()),
+            Stage::Flushing { .. } => self.as_io(|| self.close()),
             Stage::Closed => {}
         }
     }
@@ -417,8 +417,8 @@ impl World {
             }
             match self.stage() {
                 // The drain above may have sent the rest of the response.
-                Stage::Draining { keep } if !held && (writable || push || flush) => self.flush(writable, keep),
-                Stage::Responding | Stage::Draining { .. } | Stage::Closed => {}
+                Stage::Flushing { keep } if !held && (writable || push || flush) => self.flush(writable, keep),
+                Stage::Responding | Stage::Flushing { .. } | Stage::Closed => {}
             }
         });
     }
@@ -585,7 +585,7 @@ impl World {
         let keep = is_whole && response.keeps_alive() && end.timed_out.is_none();
         assert_eq!(end.timed_out.is_some(), lock(&self.was_overruled).is_some());
         *lock(&self.producer) = Some(producer);
-        *lock(&self.stage) = Stage::Draining { keep };
+        *lock(&self.stage) = Stage::Flushing { keep };
         lock(&self.todo).held = end.is_held;
         lock(&self.todo).flush = !end.is_held;
     }
@@ -593,7 +593,7 @@ impl World {
     /// Sends the held response.
     fn send_held(&self) {
         if std::mem::take(&mut lock(&self.todo).held)
-            && let Stage::Draining { keep } = self.stage()
+            && let Stage::Flushing { keep } = self.stage()
         {
             self.flush(false, keep);
         }
