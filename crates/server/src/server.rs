@@ -7,13 +7,13 @@
 mod accepting;
 mod accounting;
 mod ending;
+mod eviction;
 mod executors;
 mod failing;
 mod guard;
 mod parts;
 mod publishing;
 mod responders;
-mod room;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -341,8 +341,8 @@ impl Owners<Connection> for Server {
 impl Flushing<Connection> for Server {
     fn may_hold(&self) -> bool {
         let Parts { context, dispatcher, executor, .. } = &self.parts;
-        // The first response is held only if two requests wait. With one, it is sent, and its client can ask again while
-        // that one runs: to hold it would cost two connections on another core 6 % of their rate.
+        // The first response is held only if two requests wait. With one, it is sent, and its client can ask again
+        // while that one runs: to hold it would cost two connections on another core 6 % of their rate.
         let least = if context.held.is_empty() { 2 } else { 1 };
         let has_enough = dispatcher.queue.len() >= least;
         has_enough && context.held.is_on() && executor.may_hold() && context.lifecycle.is_running()

@@ -17,11 +17,11 @@ use tailrace_http::framing::RequestFacts;
 use tailrace_http::head::HeadParser;
 use tailrace_http::limits::{Limits, Refusal};
 
+use crate::connection::backpressure::{PATIENCE, SlowClient, WaitingCount, next_patience};
 use crate::connection::host::{self, Host};
 use crate::connection::local;
 use crate::connection::ownership::{self, Bits, Ownership};
 use crate::connection::proxy_header::{AwaitedHeader, Taken};
-use crate::connection::room::{PATIENCE, SlowClient, WaitingCount, next_patience};
 use crate::connection::runner::{RunnerId, RunnerOfConnection};
 use crate::connection::shared::Shared;
 pub(crate) use crate::connection::state::AfterResponse;

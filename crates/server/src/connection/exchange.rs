@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use tailrace_http::encode::ResponseHead;
 use tailrace_http::framing::RequestFacts;
 
+use crate::connection::backpressure::PATIENCE;
+pub use crate::connection::backpressure::{WaitingCount, next_patience};
 use crate::connection::driver::{AfterResponse, Connection, Ended, Task};
-use crate::connection::room::PATIENCE;
-pub use crate::connection::room::{WaitingCount, next_patience};
 use crate::connection::runner::RunnerId;
 use crate::connection::state::Next;
 pub use crate::connection::transaction::Asked;

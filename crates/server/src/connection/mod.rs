@@ -8,6 +8,7 @@
 //! the application. A connection is *flushing* while the rest of a finished response is sent; a server is *draining*
 //! from the request to stop until its end.
 
+pub(crate) mod backpressure;
 pub(crate) mod context;
 pub(crate) mod driver;
 pub(crate) mod exchange;
@@ -21,7 +22,6 @@ pub(crate) mod ownership;
 mod proxy_header;
 pub(crate) mod reclaim;
 pub(crate) mod representation;
-pub(crate) mod room;
 pub(crate) mod runner;
 pub(crate) mod shared;
 mod source;

@@ -26,8 +26,8 @@ use crate::os::panics::may_panic;
 use crate::os::socket::{self, AcceptFault};
 use crate::os::sync::{lock, read, write};
 use crate::request::peer::Peer;
+use crate::server::eviction::{Eviction, Want};
 use crate::server::guard::{Guard, Stage};
-use crate::server::room::{Room, Want};
 use crate::transport::listener::{AT_ONCE, Accepted, Listener};
 
 /// A server whose application could not be entered for this time accepts no clients.
@@ -73,7 +73,7 @@ pub(super) struct Accepting {
     application: Arc<dyn Application>,
     guard: Arc<Guard>,
     listeners: RwLock<Vec<Listener>>,
-    room: Room,
+    eviction: Eviction,
     worker_slot: Option<WorkerSlot>,
     /// The last client was left to the other workers.
     left_to_others: AtomicBool,
@@ -99,7 +99,7 @@ impl Accepting {
             context.poller.watch_listener(Some(listening.as_fd()), key_of(index))?;
         }
         Ok(Self {
-            room: Room::new(context.clone(), application.clone(), guard.clone()),
+            eviction: Eviction::new(context.clone(), application.clone(), guard.clone()),
             context,
             application,
             guard,
@@ -132,9 +132,9 @@ impl Accepting {
         let is_running = self.context.lifecycle.is_running();
         let serves_files = is_running && !self.context.config.static_files.mounts.is_empty();
         let has_room = if allocator::is_short() {
-            self.room.close_longest_idle(ROOM_AT_ONCE, Want::Memory)
+            self.eviction.close_longest_idle(ROOM_AT_ONCE, Want::Memory)
         } else {
-            free > 0 || self.room.close_longest_idle(1, Want::Connections)
+            free > 0 || self.eviction.close_longest_idle(1, Want::Connections)
         };
         if (is_blocked && !serves_files) || !has_room {
             self.pause(listener, key, PAUSE);
@@ -159,14 +159,14 @@ impl Accepting {
             Accepted::All => Backlog::None,
             Accepted::Some => Backlog::Some,
             Accepted::Failed(AcceptFault::Exhausted(fault)) => {
-                if self.room.close_longest_idle(ROOM_AT_ONCE, Want::Descriptors(&fault)) {
+                if self.eviction.close_longest_idle(ROOM_AT_ONCE, Want::Descriptors(&fault)) {
                     return Backlog::Some;
                 }
                 self.pause(listener, key, PAUSE);
                 Backlog::ForRoom
             }
             Accepted::Failed(AcceptFault::Other(fault)) => {
-                self.room.log_accept_failure(&fault);
+                self.eviction.log_accept_failure(&fault);
                 self.pause(listener, key, PAUSE);
                 Backlog::None
             }

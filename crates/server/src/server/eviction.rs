@@ -72,14 +72,14 @@ fn may_log(logged: &mut Option<Millis>, now: Millis) -> bool {
 }
 
 /// See the module.
-pub(super) struct Room {
+pub(super) struct Eviction {
     context: Arc<Context>,
     application: Arc<dyn Application>,
     guard: Arc<Guard>,
     looks: Mutex<Looks>,
 }
 
-impl Room {
+impl Eviction {
     pub(super) fn new(context: Arc<Context>, application: Arc<dyn Application>, guard: Arc<Guard>) -> Self {
         Self { context, application, guard, looks: Mutex::default() }
     }
