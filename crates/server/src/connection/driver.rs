@@ -46,7 +46,7 @@ use crate::request::protocol::{OwnFields, Protocol};
 use crate::request::spool::Written;
 use crate::request::stream::{Rest, Source};
 use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled, TURN};
-use crate::response::sending::{DeliveryLimits, Flush, Overruled};
+use crate::response::sending::{DeliveryLimits, Flush, TimeOut};
 use crate::transport::Transport;
 
 /// Full reads of one connection before other connections are served; together of at most so many scratch buffers.
@@ -755,20 +755,20 @@ impl Connection {
 
     /// The deadline of the request has passed while the application runs. Sends 504 if the response has not begun, else
     /// breaks it off. The caller notifies a runner that waits for room or for bytes.
-    pub(crate) fn overrule(&self, facts: RequestFacts) -> Outcome {
+    pub(crate) fn time_out(&self, facts: RequestFacts) -> Outcome {
         let facts = RequestFacts { keep_alive: false, ..facts };
         let page = || {
             let length = error_page_length(TOO_LATE.status, TOO_LATE.reason, facts);
             (self.error_page(&mut ResponseHead::default(), &TOO_LATE, facts), length)
         };
-        let (overruled, asked) = self.delivery.overrule(page);
+        let (time_out, asked) = self.delivery.time_out(page);
         if asked {
             self.look_again();
         }
-        match overruled {
-            Overruled::Answered => Outcome::Answered,
-            Overruled::BrokenOff => Outcome::BrokenOff,
-            Overruled::Over => Outcome::Over,
+        match time_out {
+            TimeOut::Answered => Outcome::Answered,
+            TimeOut::BrokenOff => Outcome::BrokenOff,
+            TimeOut::Over => Outcome::Over,
         }
     }
 

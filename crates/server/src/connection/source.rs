@@ -20,8 +20,8 @@ impl Source for Connection {
         }
     }
 
-    fn is_overruled(&self) -> bool {
-        self.delivery().is_overruled()
+    fn is_timed_out(&self) -> bool {
+        self.delivery().is_timed_out()
     }
 
     fn has_memory(&self, bytes: usize) -> bool {

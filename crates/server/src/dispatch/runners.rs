@@ -287,8 +287,8 @@ impl RunnerTable {
     }
 
     /// I/O side: reports each request that has run for `limit` nanoseconds, once. `now` is on the clock that all
-    /// processes share. `is_iterating`: whether the head of its response was sent. Returns after how many nanoseconds to
-    /// look again: no request that begins meanwhile runs for longer by then.
+    /// processes share. `is_iterating`: whether the head of its response was sent. Returns after how many nanoseconds
+    /// to look again: no request that begins meanwhile runs for longer by then.
     pub(crate) fn find_slow(
         &self,
         limit: u64,
@@ -353,7 +353,7 @@ impl RunnerTable {
             self.timed_out.fetch_add(1, Ordering::Relaxed);
             let task = &mut timed.task;
             let connection = task.connection.take();
-            let outcome = connection.as_ref().map_or(Outcome::Over, |connection| connection.overrule(task.facts));
+            let outcome = connection.as_ref().map_or(Outcome::Over, |connection| connection.time_out(task.facts));
             report(Overdue {
                 slot: number,
                 serial: timed.serial,

@@ -20,7 +20,7 @@ use crate::os::sync::{Condvar, Mutex, lock, wait};
 use crate::request::memory::ClientMemory;
 use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Output, Room};
 use crate::response::policy::Policy;
-use crate::response::sending::{DeliveryLimits, Flush, Overruled, Produced, Progress};
+use crate::response::sending::{DeliveryLimits, Flush, Produced, Progress, TimeOut};
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
 
@@ -421,13 +421,13 @@ fn nothing_stays_unsent_of_a_response_in_several_writes() {
 
 /// The deadline of a request comes while its runner sends `100 Continue` and a response of two blocks. Without `room`
 /// the runner has to wait for its client, which takes nothing.
-fn overrule(policy: Policy, room: usize) {
+fn time_out(policy: Policy, room: usize) {
     let connection = Arc::new(Connection::new(policy, 0, room));
     let deadline = connection.clone();
     let deadline = thread::spawn(move || {
-        let (overruled, asked) = deadline.delivery.overrule(|| (b"page".to_vec(), 4));
+        let (time_out, asked) = deadline.delivery.time_out(|| (b"page".to_vec(), 4));
         deadline.follow_up(After { asked, room: true, ..After::default() });
-        overruled
+        time_out
     });
     connection.follow_up(connection.delivery.send(b"1", &connection.limits));
     let mut accepted = connection.give(b"ab", false);
@@ -437,32 +437,32 @@ fn overrule(policy: Policy, room: usize) {
     } else if accepted == Accepted::Taken {
         accepted = connection.give(b"cd", true);
     }
-    let overruled = deadline.join().unwrap();
+    let time_out = deadline.join().unwrap();
     let end = connection.delivery.end(&connection.limits);
     let stream = lock(&connection.stream.0);
     let sent = stream.sent.strip_prefix(b"1").unwrap_or(&stream.sent);
-    match overruled {
-        Overruled::Answered => {
+    match time_out {
+        TimeOut::Answered => {
             assert_eq!(end.timed_out, Some(Some(4)));
             assert!(b"page".starts_with(sent), "{}", sent.escape_ascii());
             assert!(room == 0 || (sent == b"page" && stream.has_ended), "{}", sent.escape_ascii());
         }
-        Overruled::BrokenOff => {
+        TimeOut::BrokenOff => {
             assert_eq!(end.timed_out, Some(None));
             assert!(b"abcd".starts_with(sent) && end.is_broken, "{}", sent.escape_ascii());
         }
-        Overruled::Over => assert_eq!((sent, accepted, end.timed_out), (&b"abcd"[..], Accepted::Taken, None)),
+        TimeOut::Over => assert_eq!((sent, accepted, end.timed_out), (&b"abcd"[..], Accepted::Taken, None)),
     }
 }
 
 #[test]
 fn a_deadline_answers_in_place_of_a_response_or_breaks_it_off_or_comes_too_late() {
-    explore("delivery: a deadline", 3, || overrule(threads::POLICY, 100));
+    explore("delivery: a deadline", 3, || time_out(threads::POLICY, 100));
 }
 
 #[test]
 fn a_runner_that_waits_for_room_is_woken_by_the_deadline() {
-    explore("delivery: a deadline, no room", 3, || overrule(threads::POLICY, 0));
+    explore("delivery: a deadline, no room", 3, || time_out(threads::POLICY, 0));
 }
 
 #[test]

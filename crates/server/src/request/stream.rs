@@ -60,7 +60,7 @@ pub(crate) trait Source: ReaderWaits {
     fn send_continue(&self);
 
     /// True when the deadline of the request has passed and the server has sent the response itself.
-    fn is_overruled(&self) -> bool;
+    fn is_timed_out(&self) -> bool;
 
     /// True when more bytes may be held in memory for clients.
     fn has_memory(&self, bytes: usize) -> bool;
@@ -169,7 +169,8 @@ enum Expectation {
     /// It does not, or `100 Continue` has been sent.
     Met,
     Due,
-    /// The head of a response came first. It may be withdrawn and followed by that of an error, to which the same applies.
+    /// The head of a response came first. It may be withdrawn and followed by that of an error, to which the same
+    /// applies.
     Unanswered,
 }
 
@@ -257,7 +258,7 @@ impl Incoming {
             }
             let Some(source) = body.source.clone() else { return Err(BodyFault::Over) };
             // The client already has a response; the read fails so that the application ends.
-            if source.is_overruled() {
+            if source.is_timed_out() {
                 return Err(body.failed(BodyFault::Gone));
             }
             if body.expectation == Expectation::Due {
@@ -303,7 +304,7 @@ impl Incoming {
                 lock(&self.0).failed(BodyFault::Gone);
                 return;
             }
-            if lock(&self.0).source.is_none() || source.is_overruled() {
+            if lock(&self.0).source.is_none() || source.is_timed_out() {
                 return;
             }
         }
@@ -315,8 +316,8 @@ impl Incoming {
         lock(&self.0).waited
     }
 
-    /// Called for each head of a response: that of an error may replace one that was not sent. True if the connection can
-    /// serve another request even if the rest of this body is never read.
+    /// Called for each head of a response: that of an error may replace one that was not sent. True if the connection
+    /// can serve another request even if the rest of this body is never read.
     pub(crate) fn answered(&self) -> bool {
         let mut body = lock(&self.0);
         // RFC 9110 section 10.1.1: without `100 Continue` the client may send the body or not.
@@ -520,7 +521,7 @@ mod tests {
         input: VecDeque<Option<Vec<u8>>>,
         has_ended: bool,
         continues: usize,
-        is_overruled: bool,
+        is_timed_out: bool,
         must_end: bool,
         waits: Vec<Duration>,
         tickets: Vec<u64>,
@@ -564,8 +565,8 @@ mod tests {
             lock(&self.wire).continues += 1;
         }
 
-        fn is_overruled(&self) -> bool {
-            lock(&self.wire).is_overruled
+        fn is_timed_out(&self) -> bool {
+            lock(&self.wire).is_timed_out
         }
 
         fn has_memory(&self, bytes: usize) -> bool {
@@ -789,7 +790,7 @@ mod tests {
     #[test]
     fn reads_fail_after_the_server_has_sent_the_response_itself() {
         let source = Arc::new(source(&[Some(b"abc")]));
-        lock(&source.wire).is_overruled = true;
+        lock(&source.wire).is_timed_out = true;
         let (mut stream, _, _) = body(known(9), b"x", &source);
         // What had arrived can still be read.
         assert_eq!(stream.read(&mut [0; 8]), Ok(1));

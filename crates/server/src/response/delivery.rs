@@ -19,7 +19,7 @@ use crate::os::socket::Io;
 use crate::os::sync::{Condvar, Mutex, MutexGuard, lock, wait_for};
 use crate::response::payload::{FileSource, Payload, UnreadPart};
 use crate::response::send_queue::{Batch, Wrote};
-use crate::response::sending::{CoalesceResult, DeliveryLimits, End, Flush, Overruled, Produced, Progress, Sending};
+use crate::response::sending::{CoalesceResult, DeliveryLimits, End, Flush, Produced, Progress, Sending, TimeOut};
 use crate::response::spill::Spill;
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
@@ -225,8 +225,8 @@ impl Delivery {
     }
 
     /// Nothing may follow a page that was sent in the application's place: ends the sending direction once it is sent.
-    fn end_if_overruled(&self, sending: Guard<'_>) {
-        let is_over = sending.is_overruled() && sending.is_sent();
+    fn end_if_timed_out(&self, sending: Guard<'_>) {
+        let is_over = sending.is_timed_out() && sending.is_sent();
         drop(sending);
         if is_over {
             self.socket.end_sending();
@@ -480,7 +480,7 @@ impl Delivery {
         // A producer that found this thread writing may wait for the room that the write has made.
         let room = asked && (sending.queue.bytes() <= limits.low_water() || sending.is_over());
         let read = sending.has_unread();
-        self.end_if_overruled(sending);
+        self.end_if_timed_out(sending);
         (flush, After { wake, asked, room, read, ..After::default() })
     }
 
@@ -512,7 +512,7 @@ impl Delivery {
             after.wake = Self::set_deadline(&mut sending, progress, limits, time);
         }
         after.room = sending.queue.bytes() <= limits.low_water() || sending.is_over();
-        self.end_if_overruled(sending);
+        self.end_if_timed_out(sending);
         after
     }
 
@@ -543,26 +543,26 @@ impl Delivery {
     /// The deadline of the request has passed while the application runs. Sends `page` if the response has not begun,
     /// else breaks it off; a complete response is not touched. What the application produces from now on is discarded.
     /// The caller notifies a runner that waits for room. The flag is [`After::asked`].
-    pub(crate) fn overrule(&self, page: impl FnOnce() -> (Vec<u8>, u64)) -> (Overruled, bool) {
+    pub(crate) fn time_out(&self, page: impl FnOnce() -> (Vec<u8>, u64)) -> (TimeOut, bool) {
         let mut sending = lock(&self.sending);
-        let overruled = sending.overrule(page);
-        match overruled {
-            Overruled::Over => (overruled, false),
-            Overruled::BrokenOff => {
+        let time_out = sending.time_out(page);
+        match time_out {
+            TimeOut::Over => (time_out, false),
+            TimeOut::BrokenOff => {
                 drop(sending);
                 self.socket.abort();
-                (overruled, false)
+                (time_out, false)
             }
-            Overruled::Answered => {
+            TimeOut::Answered => {
                 let (sending, _, asked) = self.write(sending, u64::MAX);
-                self.end_if_overruled(sending);
-                (overruled, asked)
+                self.end_if_timed_out(sending);
+                (time_out, asked)
             }
         }
     }
 
     /// True when the server has answered in the application's place, or has broken the response off at its deadline.
-    pub(crate) fn is_overruled(&self) -> bool {
+    pub(crate) fn is_timed_out(&self) -> bool {
         lock(&self.sending).produced_so_far().1
     }
 

@@ -4,7 +4,7 @@
 //! sends what the producer does not. Bytes are *queued* when the socket has not accepted them, *coalesced* when small
 //! blocks are collected for the next tick, and *spilled* when they are moved from the queue to a file. A complete
 //! response is *held* while it is queued to be sent together with others. A response is *listed* while the I/O side
-//! looks at it at every tick, *pushed* when the I/O side has been asked once to send it, and *overruled* when the
+//! looks at it at every tick, *pushed* when the I/O side has been asked once to send it, and *timed out* when the
 //! server has answered in the application's place, or has broken the response off, because the deadline of the request
 //! has passed.
 

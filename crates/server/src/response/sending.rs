@@ -88,7 +88,7 @@ pub(crate) enum SendState {
     Complete(Produced),
     /// The deadline of the request has passed, and the server has answered with a page of this status and size. What
     /// the application produces is discarded.
-    Overruled(Produced),
+    TimedOut(Produced),
     /// The connection is broken: nothing is sent any more, of this response or a later one.
     Broken {
         /// What the producer, or the server in its place, had produced before.
@@ -128,12 +128,12 @@ enum Writer {
 
 /// What became of a response whose deadline has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overruled {
+pub(crate) enum TimeOut {
     /// It had not begun: the page is queued and has to be flushed.
     Answered,
     /// It had begun and is broken off: the caller aborts the connection.
     BrokenOff,
-    /// It was complete, overruled already, or its connection broken: nothing was done.
+    /// It was complete, timed out already, or its connection broken: nothing was done.
     Over,
 }
 
@@ -228,12 +228,12 @@ impl Sending {
 
     /// True when what the producer sends is discarded.
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.state, SendState::Overruled(_) | SendState::Broken { .. })
+        matches!(self.state, SendState::TimedOut(_) | SendState::Broken { .. })
     }
 
     /// True when the server has answered in the application's place.
-    pub(crate) fn is_overruled(&self) -> bool {
-        matches!(self.state, SendState::Overruled(_))
+    pub(crate) fn is_timed_out(&self) -> bool {
+        matches!(self.state, SendState::TimedOut(_))
     }
 
     /// True when the connection is broken.
@@ -246,7 +246,7 @@ impl Sending {
         match &mut self.state {
             SendState::Idle | SendState::Sending(_) if is_complete => self.state = SendState::Complete(produced),
             SendState::Idle | SendState::Sending(_) => self.state = SendState::Sending(produced),
-            SendState::Overruled(_) | SendState::Broken { by: Cause::AfterPage, .. } => {}
+            SendState::TimedOut(_) | SendState::Broken { by: Cause::AfterPage, .. } => {}
             SendState::Complete(before) | SendState::Broken { produced: before, .. } => *before = produced,
         }
     }
@@ -263,7 +263,7 @@ impl Sending {
             SendState::Idle => Produced::default(),
             SendState::Sending(produced)
             | SendState::Complete(produced)
-            | SendState::Overruled(produced)
+            | SendState::TimedOut(produced)
             | SendState::Broken { produced, .. } => produced,
         }
     }
@@ -272,7 +272,7 @@ impl Sending {
     /// producer cannot be asked.
     pub(crate) fn produced_so_far(&self) -> (Produced, bool) {
         let is_late = match self.state {
-            SendState::Overruled(_) => true,
+            SendState::TimedOut(_) => true,
             SendState::Broken { by, .. } => matches!(by, Cause::Deadline | Cause::AfterPage),
             SendState::Idle | SendState::Sending(_) | SendState::Complete(_) => false,
         };
@@ -281,21 +281,21 @@ impl Sending {
 
     /// The deadline of the request has passed. `page` makes the error page, which is sent if the response has not
     /// begun, and returns it with the length of its body.
-    pub(crate) fn overrule(&mut self, page: impl FnOnce() -> (Vec<u8>, u64)) -> Overruled {
+    pub(crate) fn time_out(&mut self, page: impl FnOnce() -> (Vec<u8>, u64)) -> TimeOut {
         match self.state {
-            SendState::Complete(_) | SendState::Overruled(_) | SendState::Broken { .. } => Overruled::Over,
+            SendState::Complete(_) | SendState::TimedOut(_) | SendState::Broken { .. } => TimeOut::Over,
             SendState::Idle => {
                 let (page, page_bytes) = page();
-                self.state = SendState::Overruled(Produced { status: 504, body_bytes: page_bytes });
+                self.state = SendState::TimedOut(Produced { status: 504, body_bytes: page_bytes });
                 if self.queue.push_copy(&page).is_err() {
                     self.break_off();
                 }
-                Overruled::Answered
+                TimeOut::Answered
             }
             SendState::Sending(produced) => {
                 self.break_off();
                 self.state = SendState::Broken { produced, by: Cause::Deadline };
-                Overruled::BrokenOff
+                TimeOut::BrokenOff
             }
         }
     }
@@ -308,7 +308,7 @@ impl Sending {
     fn break_off_by(&mut self, cause: Cause) {
         let by = match self.state {
             SendState::Broken { by, .. } => by,
-            SendState::Overruled(_) => Cause::AfterPage,
+            SendState::TimedOut(_) => Cause::AfterPage,
             SendState::Idle | SendState::Sending(_) | SendState::Complete(_) => cause,
         };
         self.state = SendState::Broken { produced: self.produced(), by };
@@ -352,7 +352,7 @@ impl Sending {
     /// Ends the response: what follows belongs to the next one. Called when the producer sends nothing more.
     pub(crate) fn end(&mut self, limits: &DeliveryLimits) -> End {
         let timed_out = match self.state {
-            SendState::Overruled(page) | SendState::Broken { produced: page, by: Cause::AfterPage } => {
+            SendState::TimedOut(page) | SendState::Broken { produced: page, by: Cause::AfterPage } => {
                 Some(Some(page.body_bytes))
             }
             SendState::Broken { by: Cause::Deadline, .. } => Some(None),
@@ -719,7 +719,7 @@ mod tests {
     const IDLE: SendState = SendState::Idle;
     const SENDING: SendState = SendState::Sending(PRODUCED);
     const COMPLETE: SendState = SendState::Complete(PRODUCED);
-    const OVERRULED: SendState = SendState::Overruled(PAGE);
+    const TIMED_OUT: SendState = SendState::TimedOut(PAGE);
     const BROKEN: SendState = SendState::Broken { produced: PRODUCED, by: Cause::Other };
     const LATE: SendState = SendState::Broken { produced: PRODUCED, by: Cause::Deadline };
     const BROKEN_PAGE: SendState = SendState::Broken { produced: PAGE, by: Cause::AfterPage };
@@ -768,15 +768,15 @@ mod tests {
     #[test]
     fn every_operation_in_every_state() {
         type Operation = fn(&mut Sending, &DeliveryLimits);
-        let before = [IDLE, SENDING, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE];
+        let before = [IDLE, SENDING, COMPLETE, TIMED_OUT, BROKEN, LATE, BROKEN_PAGE];
         let same = before;
         let broken = [BROKEN_IDLE, BROKEN, BROKEN, BROKEN_PAGE, BROKEN, LATE, BROKEN_PAGE];
-        let complete = [COMPLETE, COMPLETE, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE];
+        let complete = [COMPLETE, COMPLETE, COMPLETE, TIMED_OUT, BROKEN, LATE, BROKEN_PAGE];
         let table: [(&str, Operation, [SendState; 7]); 11] = [
             (
                 "gives a part",
                 |sending, _| sending.note_produced(Progress { produced: PRODUCED, is_complete: false }),
-                [SENDING, SENDING, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE],
+                [SENDING, SENDING, COMPLETE, TIMED_OUT, BROKEN, LATE, BROKEN_PAGE],
             ),
             (
                 "gives the rest",
@@ -786,21 +786,21 @@ mod tests {
             (
                 "has produced all",
                 |sending, _| sending.complete(),
-                [SendState::Complete(Produced::default()), COMPLETE, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE],
+                [SendState::Complete(Produced::default()), COMPLETE, COMPLETE, TIMED_OUT, BROKEN, LATE, BROKEN_PAGE],
             ),
             (
-                "is overruled",
+                "times out",
                 |sending, _| {
-                    sending.overrule(|| (b"page".to_vec(), 4));
+                    sending.time_out(|| (b"page".to_vec(), 4));
                 },
-                [OVERRULED, LATE, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE],
+                [TIMED_OUT, LATE, COMPLETE, TIMED_OUT, BROKEN, LATE, BROKEN_PAGE],
             ),
             ("is broken off", |sending, _| sending.break_off(), broken),
             (
                 "has no memory",
                 |sending, _| without_memory(|| sending.push(|queue| queue.push_copy(b"block"))),
                 // What is sent after the page is discarded and needs no memory.
-                [BROKEN_IDLE, BROKEN, BROKEN, OVERRULED, BROKEN, LATE, BROKEN_PAGE],
+                [BROKEN_IDLE, BROKEN, BROKEN, TIMED_OUT, BROKEN, LATE, BROKEN_PAGE],
             ),
             ("sends", |sending, _| write(sending, Io::Moved(3)), same),
             ("finds the socket full", |sending, _| write(sending, Io::WouldBlock), same),

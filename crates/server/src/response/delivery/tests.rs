@@ -20,7 +20,7 @@ use crate::os::sync::lock;
 use crate::request::disk::Disk;
 use crate::request::memory::ClientMemory;
 use crate::response::policy::{Coalesce, Policy, Waiting};
-use crate::response::sending::{CoalesceResult, DeliveryLimits, Flush, Overruled, Produced, Progress};
+use crate::response::sending::{CoalesceResult, DeliveryLimits, Flush, Produced, Progress, TimeOut};
 use crate::response::spill::Spill;
 use crate::response::testing::Owned;
 use crate::response::write_plan::WritePlan;
@@ -194,8 +194,8 @@ impl Case {
         self.delivery.flush(writable, u64::MAX, &self.limits, Some(self))
     }
 
-    fn overrule(&self) -> Overruled {
-        self.delivery.overrule(|| (b"page".to_vec(), 4)).0
+    fn time_out(&self) -> TimeOut {
+        self.delivery.time_out(|| (b"page".to_vec(), 4)).0
     }
 
     fn got(&self) -> Vec<u8> {
@@ -235,7 +235,7 @@ fn the_page_of_a_deadline_takes_the_place_of_a_delayed_opening() {
     let case = Case::threads();
     assert!(case.delivery.open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.limits));
     assert_eq!(case.delivery.produced_so_far().0.status, 0, "it has not begun");
-    assert_eq!(case.delivery.overrule(|| (b"page".to_vec(), 4)).0, Overruled::Answered);
+    assert_eq!(case.delivery.time_out(|| (b"page".to_vec(), 4)).0, TimeOut::Answered);
     assert_eq!(case.delivery.coalesce(b"more", &case.limits), CoalesceResult::Gone);
     let _ = case.delivery.tick(&case.limits, &*case);
     assert_eq!(case.delivery.end(&case.limits).timed_out, Some(Some(4)));
@@ -251,7 +251,7 @@ fn an_opening_in_whose_place_a_page_was_sent_or_whose_client_has_left_does_not_e
         if breaks {
             case.delivery.break_off();
         } else {
-            assert_eq!(case.delivery.overrule(|| (b"page".to_vec(), 4)).0, Overruled::Answered);
+            assert_eq!(case.delivery.time_out(|| (b"page".to_vec(), 4)).0, TimeOut::Answered);
         }
         assert!(!case.delivery.close(|| unreachable!()));
     }
@@ -265,7 +265,7 @@ fn a_delayed_opening_has_begun_when_a_tick_has_sent_it() {
     assert!(stays && !case.delivery.close(|| unreachable!()) && !case.delivery.drop_opening(&case.limits));
     assert_eq!(*lock(&case.socket.got), b"head 5\r\nblock\r\n");
     assert_eq!(case.delivery.produced_so_far().0, Produced { status: 200, body_bytes: 5 });
-    assert_eq!(case.delivery.overrule(|| unreachable!()).0, Overruled::BrokenOff);
+    assert_eq!(case.delivery.time_out(|| unreachable!()).0, TimeOut::BrokenOff);
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn a_panic_of_the_transport_leaves_no_writer_and_no_charge() {
 #[test]
 fn a_page_after_100_continue_ends_the_connection_when_the_writer_of_continue_sends_it() {
     let case = Case::threads();
-    case.write(Io::Moved(8), |case| assert_eq!(case.overrule(), Overruled::Answered));
+    case.write(Io::Moved(8), |case| assert_eq!(case.time_out(), TimeOut::Answered));
     assert!(case.delivery.send(b"continue", &case.limits).asked);
     assert_eq!(case.got(), b"continuepage");
     assert_eq!(case.socket.ends.load(Ordering::SeqCst), 1);
@@ -375,11 +375,11 @@ fn a_page_after_100_continue_ends_the_connection_when_the_writer_of_continue_sen
 }
 
 #[test]
-fn overruling_reports_a_thread_that_tried_to_write_meanwhile() {
+fn a_time_out_reports_a_thread_that_tried_to_write_meanwhile() {
     let case = Case::threads();
     case.write(Io::Moved(4), |case| assert_eq!(case.flush(false).0, Flush::Elsewhere));
-    let overruled = case.delivery.overrule(|| (b"page".to_vec(), 4));
-    assert_eq!(overruled, (Overruled::Answered, true));
+    let time_out = case.delivery.time_out(|| (b"page".to_vec(), 4));
+    assert_eq!(time_out, (TimeOut::Answered, true));
 }
 
 #[test]

@@ -142,7 +142,7 @@ impl Source for Socket {
         lock(&self.0).continues += 1;
     }
 
-    fn is_overruled(&self) -> bool {
+    fn is_timed_out(&self) -> bool {
         false
     }
 

@@ -26,7 +26,7 @@ use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled};
 use crate::response::policy::{Coalesce, Policy, Waiting};
 use crate::response::producer::{Outlet, Position, Response, Sent};
 use crate::response::segments::tests::without_memory;
-use crate::response::sending::{DeliveryLimits, Flush, Overruled};
+use crate::response::sending::{DeliveryLimits, Flush, TimeOut};
 use crate::response::spill::Spill;
 use crate::response::testing::{Owned, Tape};
 use crate::transport::Transport;
@@ -126,7 +126,7 @@ struct World {
     deadline: Mutex<Millis>,
     /// The I/O side is inside a call.
     is_io_busy: Mutex<bool>,
-    was_overruled: Mutex<Option<Overruled>>,
+    was_timed_out: Mutex<Option<TimeOut>>,
     responses: Mutex<usize>,
     /// A write is partial when its random number is this one. With 0, all writes are partial when the numbers are used
     /// up.
@@ -256,7 +256,7 @@ impl World {
             todo: Mutex::default(),
             deadline: Mutex::new(NEVER),
             is_io_busy: Mutex::default(),
-            was_overruled: Mutex::default(),
+            was_timed_out: Mutex::default(),
             responses: Mutex::default(),
             partial,
         })
@@ -298,7 +298,7 @@ impl World {
             14 => self.send_held(),
             15 => self.reclaim(),
             13 => match self.below(6) {
-                0 => self.overrule(),
+                0 => self.time_out(),
                 1 => self.leave(),
                 2 => self.expire(),
                 3 => self.cut(),
@@ -332,17 +332,17 @@ impl World {
     }
 
     /// The deadline of the request has passed.
-    fn overrule(&self) {
+    fn time_out(&self) {
         if self.stage() != Stage::Responding {
             return;
         }
-        let (overruled, asked) = self.delivery.overrule(|| {
+        let (time_out, asked) = self.delivery.time_out(|| {
             // The producer may end while the page is being written.
-            *lock(&self.was_overruled) = Some(Overruled::Answered);
+            *lock(&self.was_timed_out) = Some(TimeOut::Answered);
             (PAGE.to_vec(), 4)
         });
-        if overruled != Overruled::Over {
-            *lock(&self.was_overruled) = Some(overruled);
+        if time_out != TimeOut::Over {
+            *lock(&self.was_timed_out) = Some(time_out);
         }
         self.follow_up(After { asked, room: true, ..After::default() });
     }
@@ -583,7 +583,7 @@ impl World {
         let is_whole = !*has_failed && response.missing() == 0 && !response.is_gone();
         let end = self.delivery.end(&self.limits);
         let keep = is_whole && response.keeps_alive() && end.timed_out.is_none();
-        assert_eq!(end.timed_out.is_some(), lock(&self.was_overruled).is_some());
+        assert_eq!(end.timed_out.is_some(), lock(&self.was_timed_out).is_some());
         *lock(&self.producer) = Some(producer);
         *lock(&self.stage) = Stage::Flushing { keep };
         lock(&self.todo).held = end.is_held;
@@ -602,7 +602,7 @@ impl World {
     /// Checks that the client has received a prefix of what it has to receive. True: it has received all.
     fn check(&self) -> bool {
         let got = lock(&self.wire).got.clone();
-        if *lock(&self.was_overruled) == Some(Overruled::Answered) {
+        if *lock(&self.was_timed_out) == Some(TimeOut::Answered) {
             assert!(PAGE.starts_with(&got), "other bytes than those of the page: {}", got.escape_ascii());
             return got == PAGE;
         }
