@@ -29,7 +29,7 @@ use crate::response::delivery::After;
 pub use crate::response::delivery::Room;
 use crate::response::payload::FileSource;
 pub use crate::response::payload::Payload;
-use crate::response::producer::Outlet;
+use crate::response::producer::SendContext;
 pub use crate::response::producer::{Position, Sent};
 
 /// A body shorter than its `Content-Length`.
@@ -271,7 +271,7 @@ impl Exchange {
             return sent;
         }
         probes::block(self.connection().key(), || blocks.iter().map(|block| block.len() as u64).sum());
-        self.with_outlet(|response, outlet, record| response.send(outlet, record, blocks, position, keep))
+        self.with_send_context(|response, context, record| response.send(context, record, blocks, position, keep))
     }
 
     /// The fast path of [`Exchange::send`] for a small block of a response whose blocks come quickly. `None`: it does
@@ -306,17 +306,19 @@ impl Exchange {
         position: Position,
     ) -> Sent {
         probes::block(self.connection().key(), || length);
-        self.with_outlet(|response, outlet, record| response.send_file(outlet, record, file, offset, length, position))
+        self.with_send_context(|response, context, record| {
+            response.send_file(context, record, file, offset, length, position)
+        })
     }
 
-    fn with_outlet(
+    fn with_send_context(
         &mut self,
-        send: impl FnOnce(&mut crate::response::producer::Response, &Outlet<'_>, &mut Record) -> (Sent, After),
+        send: impl FnOnce(&mut crate::response::producer::Response, &SendContext<'_>, &mut Record) -> (Sent, After),
     ) -> Sent {
         if self.has_asked() {
             return Sent::Enough;
         }
-        self.parts_mut().with_outlet(send)
+        self.parts_mut().with_send_context(send)
     }
 
     /// Waits until the queue has room again. Blocks: release the interpreter first.
@@ -485,14 +487,14 @@ impl Parts {
         self.transaction.response.is_gone() || self.connection.is_gone()
     }
 
-    fn with_outlet(
+    fn with_send_context(
         &mut self,
-        send: impl FnOnce(&mut crate::response::producer::Response, &Outlet<'_>, &mut Record) -> (Sent, After),
+        send: impl FnOnce(&mut crate::response::producer::Response, &SendContext<'_>, &mut Record) -> (Sent, After),
     ) -> Sent {
         let Transaction { request, response, record, facts, incoming, .. } = &mut *self.transaction;
         let shared = self.connection.shared();
         let (facts, incoming, started) = (*facts, &*incoming, record.started);
-        let outlet = Outlet {
+        let context = SendContext {
             delivery: self.connection.delivery(),
             limits: &shared.delivery_limits,
             clock: &shared.clock,
@@ -513,7 +515,7 @@ impl Parts {
                 (self.connection.protocol(), RequestFacts { keep_alive, ..facts })
             },
         };
-        let (sent, after) = send(response, &outlet, record);
+        let (sent, after) = send(response, &context, record);
         self.connection.follow_up(after);
         sent
     }
@@ -545,8 +547,8 @@ impl Parts {
             return self.close(Ending::Broken, finish);
         }
         let sentence = detail.unwrap_or("The application failed; its log has the reason.");
-        self.with_outlet(|response, outlet, record| {
-            (Sent::Taken, response.send_error(outlet, record, status, sentence, now))
+        self.with_send_context(|response, context, record| {
+            (Sent::Taken, response.send_error(context, record, status, sentence, now))
         });
         let is_gone = self.transaction.response.is_gone();
         self.close(if is_gone { Ending::ClientGone } else { Ending::Complete }, finish);
@@ -558,8 +560,8 @@ impl Parts {
         self.finished(now);
         let mut has_memory = true;
         if !self.transaction.response.is_finished() {
-            self.with_outlet(|response, outlet, record| {
-                let after = response.finish(outlet, record, now);
+            self.with_send_context(|response, context, record| {
+                let after = response.finish(context, record, now);
                 has_memory = after.is_some();
                 (Sent::Taken, after.unwrap_or_default())
             });

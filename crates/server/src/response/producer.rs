@@ -63,7 +63,7 @@ pub enum Position {
 }
 
 /// Where a response is sent, and what its head depends on.
-pub(crate) struct Outlet<'a> {
+pub(crate) struct SendContext<'a> {
     pub(crate) delivery: &'a Delivery,
     pub(crate) limits: &'a DeliveryLimits,
     pub(crate) clock: &'a Clock,
@@ -198,7 +198,7 @@ impl Response {
 
     pub(crate) fn send(
         &mut self,
-        outlet: &Outlet<'_>,
+        context: &SendContext<'_>,
         record: &mut Record,
         blocks: &[&[u8]],
         position: Position,
@@ -207,9 +207,9 @@ impl Response {
         if !self.reserve(blocks) {
             return (Sent::NoMemory, After::default());
         }
-        let asked = outlet.clock.peek();
+        let asked = context.clock.peek();
         let total: usize = blocks.iter().map(|block| block.len()).sum();
-        let Some(allowed) = self.open(outlet, record, total as u64, position, asked) else {
+        let Some(allowed) = self.open(context, record, total as u64, position, asked) else {
             return (if self.is_gone() { Sent::Gone } else { Sent::Taken }, After::default());
         };
         let allowed = usize::try_from(allowed).unwrap_or(total);
@@ -218,7 +218,7 @@ impl Response {
         }
         if let [block] = blocks
             && position == Position::More
-            && self.delay(outlet, record, block)
+            && self.delay(context, record, block)
         {
             return (Sent::Taken, After { list: true, ..After::default() });
         }
@@ -230,9 +230,9 @@ impl Response {
             self.end();
         }
         record.blocks += blocks.iter().filter(|block| !block.is_empty()).count() as u64;
-        let (sent, mut after) = self.transmit(outlet, record, blocks, keep, position == Position::Last);
+        let (sent, mut after) = self.transmit(context, record, blocks, keep, position == Position::Last);
         if !self.has_ended() && !self.is_gone() && total < COALESCE_BELOW {
-            after.list |= self.learn_pace(outlet, record, asked);
+            after.list |= self.learn_pace(context, record, asked);
         }
         (sent, after)
     }
@@ -240,7 +240,7 @@ impl Response {
     /// Sends `length` bytes of a file from `offset`.
     pub(crate) fn send_file(
         &mut self,
-        outlet: &Outlet<'_>,
+        context: &SendContext<'_>,
         record: &mut Record,
         file: Arc<dyn FileSource>,
         offset: u64,
@@ -250,7 +250,7 @@ impl Response {
         if !self.reserve(&[]) {
             return (Sent::NoMemory, After::default());
         }
-        let Some(allowed) = self.open(outlet, record, length, position, outlet.clock.peek()) else {
+        let Some(allowed) = self.open(context, record, length, position, context.clock.peek()) else {
             return (if self.is_gone() { Sent::Gone } else { Sent::Taken }, After::default());
         };
         let (encoder, data) = (self.encoder(), usize::try_from(allowed).unwrap_or(usize::MAX));
@@ -266,21 +266,21 @@ impl Response {
         let progress = self.progress(record);
         let behind = self.plan.staging();
         let part = FilePart { before: &before, file, offset, length: allowed, behind, progress };
-        let (accepted, after) = outlet.delivery.transmit_file(part, outlet.limits, outlet.time);
+        let (accepted, after) = context.delivery.transmit_file(part, context.limits, context.time);
         self.plan.clear();
         (self.sent(accepted), after)
     }
 
     /// Delays the opening of the response, its head and this first block. False: they are sent at once.
-    fn delay(&mut self, outlet: &Outlet<'_>, record: &mut Record, block: &[u8]) -> bool {
+    fn delay(&mut self, context: &SendContext<'_>, record: &mut Record, block: &[u8]) -> bool {
         // The head is planned, so it is about to be sent.
         let is_first = record.blocks == 0 && record.body_bytes == 0 && !self.plan.staging().is_empty();
         let is_short = !block.is_empty() && block.len() < COALESCE_BELOW;
-        if !is_first || !is_short || self.has_ended() || self.ends_with_connection() || !(outlet.may_delay)() {
+        if !is_first || !is_short || self.has_ended() || self.ends_with_connection() || !(context.may_delay)() {
             return false;
         }
         let encoder = self.encoder();
-        if !outlet.delivery.open(self.plan.staging(), record.status, encoder, block, outlet.limits) {
+        if !context.delivery.open(self.plan.staging(), record.status, encoder, block, context.limits) {
             return false;
         }
         self.plan.clear();
@@ -303,15 +303,15 @@ impl Response {
     }
 
     /// The response is complete. If its opening is still delayed, it is sent as a whole, with its length.
-    fn close_opening(&mut self, outlet: &Outlet<'_>, record: &mut Record) {
+    fn close_opening(&mut self, context: &SendContext<'_>, record: &mut Record) {
         if !matches!(self.pace, Pace::Coalescing) || self.missing() > 0 {
             return;
         }
         let (is_delimited, length) = (self.is_delimited(), record.body_bytes);
         let head = &mut self.head;
-        let is_whole = outlet
+        let is_whole = context
             .delivery
-            .close(move || is_delimited.then(move || (outlet.format)().0.head_with_length(head, length)));
+            .close(move || is_delimited.then(move || (context.format)().0.head_with_length(head, length)));
         if !is_whole {
             return;
         }
@@ -377,7 +377,7 @@ impl Response {
 
     /// Ends the response: sends an empty one if nothing was sent, and the end of its body. `None`: the
     /// system has no memory for that, and nothing was done.
-    pub(crate) fn finish(&mut self, outlet: &Outlet<'_>, record: &mut Record, now: Instant) -> Option<After> {
+    pub(crate) fn finish(&mut self, context: &SendContext<'_>, record: &mut Record, now: Instant) -> Option<After> {
         if self.is_finished() {
             return Some(After::default());
         }
@@ -385,33 +385,33 @@ impl Response {
             return None;
         }
         if self.framing.is_none() {
-            self.commit(outlet, record, Some(0), now);
+            self.commit(context, record, Some(0), now);
         }
-        self.close_opening(outlet, record);
+        self.close_opening(context, record);
         self.end();
-        let (_, after) = self.transmit(outlet, record, &[], &mut |_| Box::new(()), true);
+        let (_, after) = self.transmit(context, record, &[], &mut |_| Box::new(()), true);
         Some(after)
     }
 
     /// Sends an error page in place of a response whose head is not committed.
     pub(crate) fn send_error(
         &mut self,
-        outlet: &Outlet<'_>,
+        context: &SendContext<'_>,
         record: &mut Record,
         status: u16,
         sentence: &str,
         now: Instant,
     ) -> After {
-        let (format, facts) = (outlet.format)();
+        let (format, facts) = (context.format)();
         record.status = status;
         record.body_bytes = with_date(now, |date| {
-            let own = OwnFields { date, server: outlet.server_name.as_bytes() };
+            let own = OwnFields { date, server: context.server_name.as_bytes() };
             format.error_page(&mut self.head, (status, sentence), facts, own, self.plan.staging())
         });
         let keep_alive = facts.keep_alive;
         self.framing = Some(ResponseFraming { body: ResponseBody::None, encoder: BodyEncoder::default(), keep_alive });
         self.left = Left::Ended { missing: 0 };
-        self.transmit(outlet, record, &[], &mut |_| Box::new(()), false).1
+        self.transmit(context, record, &[], &mut |_| Box::new(()), false).1
     }
 
     /// Reserves memory for the next write: the blocks, their framing, and the head if it is not committed. False: the
@@ -425,13 +425,13 @@ impl Response {
     /// sent. `None`: there is nothing to send.
     fn open(
         &mut self,
-        outlet: &Outlet<'_>,
+        context: &SendContext<'_>,
         record: &mut Record,
         total: u64,
         position: Position,
         now: Instant,
     ) -> Option<u64> {
-        if outlet.is_gone {
+        if context.is_gone {
             self.left = Left::Nowhere;
         }
         if self.is_gone() {
@@ -444,7 +444,7 @@ impl Response {
             if total == 0 && position == Position::More {
                 return None;
             }
-            let framing = self.commit(outlet, record, (position == Position::Last).then_some(total), now);
+            let framing = self.commit(context, record, (position == Position::Last).then_some(total), now);
             // A first block as long as its Content-Length is sent in one write, too.
             let whole =
                 position == Position::Last || matches!(framing.body, ResponseBody::Known(length) if length == total);
@@ -482,8 +482,8 @@ impl Response {
 
     /// Called after a block that was ready at `asked` was sent directly: decides whether the next ones are coalesced.
     /// True: the caller lists the response with the I/O side.
-    fn learn_pace(&mut self, outlet: &Outlet<'_>, record: &mut Record, asked: Instant) -> bool {
-        match outlet.limits.policy.coalesce {
+    fn learn_pace(&mut self, context: &SendContext<'_>, record: &mut Record, asked: Instant) -> bool {
+        match context.limits.policy.coalesce {
             Coalesce::Never => return false,
             Coalesce::WhenQuick => {}
             Coalesce::Always => {
@@ -496,10 +496,10 @@ impl Response {
             _ => 0,
         };
         if quick < QUICK_BLOCKS {
-            self.pace = Pace::Direct(quick, outlet.clock.peek());
+            self.pace = Pace::Direct(quick, context.clock.peek());
             return false;
         }
-        outlet.delivery.list(self.encoder());
+        context.delivery.list(self.encoder());
         self.pace = Pace::Coalescing;
         record.path = record.path.max(Path::Coalesced);
         true
@@ -508,18 +508,18 @@ impl Response {
     /// Completes the head and puts it in front of the next write.
     fn commit(
         &mut self,
-        outlet: &Outlet<'_>,
+        context: &SendContext<'_>,
         record: &mut Record,
         total: Option<u64>,
         now: Instant,
     ) -> ResponseFraming {
-        let (format, facts) = (outlet.format)();
-        if outlet.server_timing {
+        let (format, facts) = (context.format)();
+        if context.server_timing {
             // The server makes the value, which has no forbidden byte.
             let _ = self.head.field(b"Server-Timing", record.server_timing(now).as_bytes());
         }
         let framing = with_date(now, |date| {
-            let own = OwnFields { date, server: outlet.server_name.as_bytes() };
+            let own = OwnFields { date, server: context.server_name.as_bytes() };
             format.head(&mut self.head, facts, total, own, self.plan.staging())
         });
         record.status = self.head.status_code();
@@ -554,7 +554,7 @@ impl Response {
     /// connection may be sent with it.
     fn transmit(
         &mut self,
-        outlet: &Outlet<'_>,
+        context: &SendContext<'_>,
         record: &mut Record,
         blocks: &[&[u8]],
         keep: Keep<'_>,
@@ -564,10 +564,10 @@ impl Response {
         let is_small = self.plan.len() <= HOLD_MOST;
         let is_all = ends && progress.is_complete && is_small;
         // What was delayed is not held as well.
-        let may_hold = is_all && !matches!(self.pace, Pace::Coalescing) && (outlet.may_hold)();
+        let may_hold = is_all && !matches!(self.pace, Pace::Coalescing) && (context.may_hold)();
         let is_end = is_all && !self.keeps_alive();
         let output = Output { plan: &mut self.plan, blocks, keep, progress, may_hold, is_end };
-        let (accepted, after) = outlet.delivery.transmit(output, &mut record.writes, outlet.limits, outlet.time);
+        let (accepted, after) = context.delivery.transmit(output, &mut record.writes, context.limits, context.time);
         (self.sent(accepted), after)
     }
 

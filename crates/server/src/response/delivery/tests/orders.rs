@@ -24,7 +24,7 @@ use crate::request::memory::ClientMemory;
 use crate::request::protocol::{Http1, Responses};
 use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled};
 use crate::response::policy::{Coalesce, Policy, Waiting};
-use crate::response::producer::{Outlet, Position, Response, Sent};
+use crate::response::producer::{Position, Response, SendContext, Sent};
 use crate::response::segments::tests::without_memory;
 use crate::response::sending::{DeliveryLimits, Flush, TimeOut};
 use crate::response::spill::Spill;
@@ -494,7 +494,7 @@ impl World {
 
     fn give(&self, producer: &mut Producer) -> Sent {
         let Producer { response, record, body, facts, .. } = producer;
-        let outlet = self.outlet(facts);
+        let context = self.context(facts);
         let length = [0, 1, 90, 3_000, 5_000, 20_000, 70_000][self.below(7)];
         let position = if self.below(8) == 7 { Position::Last } else { Position::More };
         let (sent, after) = match self.below(12) {
@@ -504,7 +504,7 @@ impl World {
                 let file = FILE.as_fd().try_clone_to_owned().unwrap();
                 body.extend(block(FILE_BYTES, 5).iter().skip(offset).take(length));
                 body.resize(body.len() + length.saturating_sub(FILE_BYTES - offset), b'?');
-                response.send_file(&outlet, record, Arc::new(file), offset as u64, length as u64, position)
+                response.send_file(&context, record, Arc::new(file), offset as u64, length as u64, position)
             }
             how => {
                 let first = block(length, how);
@@ -526,7 +526,7 @@ impl World {
                         let keep = &mut |index: usize| -> Box<dyn crate::response::payload::Payload> {
                             Box::new(Owned(blocks[index].to_vec()))
                         };
-                        response.send(&outlet, record, blocks, position, keep)
+                        response.send(&context, record, blocks, position, keep)
                     }
                 }
             }
@@ -542,8 +542,8 @@ impl World {
         sent
     }
 
-    fn outlet<'a>(&'a self, facts: &'a RequestFacts) -> Outlet<'a> {
-        Outlet {
+    fn context<'a>(&'a self, facts: &'a RequestFacts) -> SendContext<'a> {
+        SendContext {
             delivery: &self.delivery,
             limits: &self.limits,
             clock: &self.clock,
@@ -569,15 +569,15 @@ impl World {
     /// The producer ends its response, and the connection continues.
     fn finish(&self, mut producer: Producer) {
         let Producer { response, record, facts, has_failed, .. } = &mut producer;
-        let outlet = self.outlet(facts);
+        let context = self.context(facts);
         if !*has_failed {
-            let after = response.finish(&outlet, record, now());
+            let after = response.finish(&context, record, now());
             self.follow_up(after.unwrap());
         } else {
             response.withdraw(&self.delivery, &self.limits, record);
         }
         if *has_failed && !response.is_committed() && !response.is_gone() {
-            let after = response.send_error(&outlet, record, 500, "Failed.", now());
+            let after = response.send_error(&context, record, 500, "Failed.", now());
             self.follow_up(after);
         }
         let is_whole = !*has_failed && response.missing() == 0 && !response.is_gone();
