@@ -33,11 +33,11 @@ use crate::config::Config;
 use crate::connection::driver::{Connection, ConnectionHost, Task};
 use crate::connection::exchange::Exchange;
 use crate::connection::host::{Flushing, Log, Open, Owners, Reporting, Runners, Waking};
-use crate::connection::local;
 use crate::connection::ownership;
 use crate::connection::runner::RunnerId;
 use crate::connection::state::Next;
 use crate::connection::table::SPECIAL;
+use crate::connection::thread_state;
 use crate::connection::timers::Due;
 use crate::connection::transaction::Transaction;
 use crate::dispatch::dispatcher::{DEADLINES, SLOW};
@@ -87,7 +87,7 @@ impl EventLoop for Arc<Server> {
 
     fn handle(&self, events: &Events) {
         let guard = &self.parts.guard;
-        local::leading(|| {
+        thread_state::leading(|| {
             for (key, readiness) in events.iter() {
                 if key & SPECIAL == 0 {
                     if let Some(connection) = self.parts.context.table.get(key) {

@@ -19,7 +19,6 @@ use tailrace_http::limits::{Limits, Refusal};
 
 use crate::connection::backpressure::{PATIENCE, SlowClient, WaitingCount, next_patience};
 use crate::connection::host::{self, Host};
-use crate::connection::local;
 use crate::connection::ownership::{self, Bits, Ownership};
 use crate::connection::proxy_header::{AwaitedHeader, Taken};
 use crate::connection::runner::{RunnerId, RunnerOfConnection};
@@ -29,6 +28,7 @@ use crate::connection::state::{
     ConnectionState, Effects, Event, FIRST_REQUEST, Headroom, Idleness, LeftOver, Message, Next, RareEffects, Rules,
     Shutdown, Unfinished,
 };
+use crate::connection::thread_state;
 use crate::connection::timers::Deadline;
 use crate::connection::transaction::{Outcome, Transaction};
 use crate::connection::transaction_pool::with_pool;
@@ -430,13 +430,13 @@ impl Connection {
 
     /// Reads what the client has sent and passes it to the state.
     fn read(self: &Arc<Self>, state: &mut ConnectionState, bits: Bits) -> Next {
-        local::with_scratch(|scratch| {
+        thread_state::with_scratch(|scratch| {
             // The part of a streamed body that arrives with the head stays in memory until a thread is free, so it is
             // kept small.
             let most = if self.shared.config.stream_body { FIRST_OF_STREAM.min(scratch.len()) } else { scratch.len() };
             let scratch = &mut scratch[..most];
             // A runner whose thread is shared with other requests reads less, and leaves the rest to the I/O side.
-            let reads = if local::is_leading() { READS } else { self.shared.policy.reads_by_runner };
+            let reads = if thread_state::is_leading() { READS } else { self.shared.policy.reads_by_runner };
             let mut left = reads * most;
             while left > 0 {
                 let (room, is_body) = match state.body_room() {

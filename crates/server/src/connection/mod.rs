@@ -16,7 +16,6 @@ pub(crate) mod flush_list;
 pub(crate) mod held;
 pub(crate) mod host;
 pub(crate) mod lifecycle;
-pub(crate) mod local;
 pub(crate) mod notices;
 pub(crate) mod ownership;
 mod proxy_header;
@@ -29,6 +28,7 @@ pub(crate) mod state;
 pub(crate) mod table;
 #[cfg(test)]
 pub(crate) mod testing;
+pub(crate) mod thread_state;
 pub(crate) mod timers;
 pub(crate) mod transaction;
 pub(crate) mod transaction_pool;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::connection::context::Context;
 use crate::connection::driver::Connection;
-use crate::connection::local;
+use crate::connection::thread_state;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::executor::event_loop::EventLoop;
 use crate::executor::greenlets::wakeup::{News, Wakeup};
@@ -191,7 +191,7 @@ impl Greenlets {
 
 /// True where the calling thread may switch to another greenlet: nothing that belongs to the thread is in use.
 pub fn may_switch() -> bool {
-    local::is_scratch_free()
+    thread_state::is_scratch_free()
 }
 
 impl Executor for Greenlets {
@@ -247,7 +247,7 @@ impl Executor for Greenlets {
 
 impl Wakes for Greenlets {
     fn wake_io(&self) {
-        if !local::is_leading() {
+        if !thread_state::is_leading() {
             self.context.poller.wake();
         }
     }
@@ -273,7 +273,7 @@ impl Flushes for Greenlets {
 impl Turns for Greenlets {
     /// The I/O thread itself does so at the end of its round, once for all requests.
     fn wake_runners(&self) {
-        if !local::is_leading() {
+        if !thread_state::is_leading() {
             self.wakeup.wake();
         }
     }

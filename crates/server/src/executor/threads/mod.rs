@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::connection::context::Context;
 use crate::connection::driver::{Connection, READS};
-use crate::connection::local;
+use crate::connection::thread_state;
 use crate::dispatch::admission::Verdict;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::executor::application::{Application, Level};
@@ -236,7 +236,7 @@ impl Wakes for Threads {
     /// A leader inside the application is not woken: it polls when the application returns, or the watcher polls before
     /// that.
     fn wake_io(&self) {
-        if self.roles.is_led() && !local::is_leading() {
+        if self.roles.is_led() && !thread_state::is_leading() {
             self.context.poller.wake();
         }
     }
