@@ -421,7 +421,7 @@ impl Connection {
             self.shared.count_refusal();
         }
         if let Some((what, peer)) = not_trusted
-            && let Some(message) = self.shared.notices.not_trusted(what, peer)
+            && let Some(message) = self.shared.one_time_warnings.not_trusted(what, peer)
         {
             self.host.log(Level::Warning, &message);
         }
@@ -502,7 +502,7 @@ impl Connection {
             }
             Taken::Refused(fault) => {
                 self.shared.count_refusal();
-                if let Some(message) = self.shared.notices.header_refused(fault, self.peer.socket) {
+                if let Some(message) = self.shared.one_time_warnings.header_refused(fault, self.peer.socket) {
                     self.host.log(Level::Warning, &message);
                 }
                 None

@@ -16,7 +16,7 @@ pub(crate) mod flush_list;
 pub(crate) mod held;
 pub(crate) mod host;
 pub(crate) mod lifecycle;
-pub(crate) mod notices;
+pub(crate) mod one_time_warnings;
 pub(crate) mod ownership;
 mod proxy_header;
 pub(crate) mod reclaim;

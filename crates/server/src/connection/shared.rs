@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::config::{Config, ListenerProtocol};
 use crate::connection::lifecycle::Lifecycle;
-use crate::connection::notices::Notices;
+use crate::connection::one_time_warnings::OneTimeWarnings;
 use crate::connection::timers::Timers;
 use crate::observe::metrics::Metric;
 use crate::observe::stats::Counts;
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     /// Number of threads and greenlets that wait for slow clients.
     pub(crate) waiting: Arc<AtomicUsize>,
     pub(crate) counts: Counts,
-    pub(crate) notices: Notices,
+    pub(crate) one_time_warnings: OneTimeWarnings,
     /// The fields of heads by which the application asks for a responder.
     pub(crate) asking_fields: OnceLock<&'static [&'static str]>,
 }
@@ -65,7 +65,7 @@ impl Shared {
             disk,
             waiting: Arc::default(),
             counts: Counts::default(),
-            notices: Notices::default(),
+            one_time_warnings: OneTimeWarnings::default(),
             config,
         }
     }

@@ -17,7 +17,7 @@ use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::Refusal;
 
 use crate::config::Config;
-use crate::connection::notices::Untrusted;
+use crate::connection::one_time_warnings::Untrusted;
 use crate::connection::transaction::Transaction;
 use crate::connection::transaction_pool::TransactionPool;
 use crate::observe::record::{Ending, Record};

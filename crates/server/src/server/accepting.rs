@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::config::ProxyHeader;
 use crate::connection::context::Context;
 use crate::connection::driver::{Connection, ConnectionHost};
-use crate::connection::notices::Untrusted;
+use crate::connection::one_time_warnings::Untrusted;
 use crate::connection::table::SPECIAL;
 use crate::executor::application::{Application, Level};
 use crate::observe::metrics::Metric;
@@ -180,7 +180,7 @@ impl Accepting {
         let config = &self.context.config;
         if config.listener(peer.listener).proxy != ProxyHeader::None && !config.trust.is_trusted(peer.socket) {
             self.context.shared.count_refusal();
-            if let Some(message) = self.context.notices.not_trusted(Untrusted::Header, peer.socket) {
+            if let Some(message) = self.context.one_time_warnings.not_trusted(Untrusted::Header, peer.socket) {
                 self.application.log(Level::Warning, &message);
             }
             return;

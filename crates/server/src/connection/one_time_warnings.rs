@@ -26,7 +26,7 @@ pub(crate) enum Untrusted {
 
 /// What has been said.
 #[derive(Debug, Default)]
-pub(crate) struct Notices {
+pub(crate) struct OneTimeWarnings {
     fields: AtomicBool,
     fields_of_client: AtomicBool,
     header: AtomicBool,
@@ -35,7 +35,7 @@ pub(crate) struct Notices {
     header_refused: AtomicBool,
 }
 
-impl Notices {
+impl OneTimeWarnings {
     /// This peer has sent what is not believed.
     pub(crate) fn not_trusted(&self, what: Untrusted, peer: Option<SocketAddr>) -> Option<String> {
         let said = match what {
@@ -110,26 +110,26 @@ mod tests {
 
     #[test]
     fn each_is_said_once_and_names_the_peer() {
-        let notices = Notices::default();
+        let warnings = OneTimeWarnings::default();
         let peer = Some("[::ffff:192.0.2.7]:4711".parse().unwrap());
         for what in [Untrusted::Fields, Untrusted::Header, Untrusted::Packet] {
-            let line = Notices::default().not_trusted(what, None).unwrap();
+            let line = OneTimeWarnings::default().not_trusted(what, None).unwrap();
             assert!(line.contains("from a UNIX socket ") && line.contains("add unix to --trusted-proxies"), "{line}");
-            let line = notices.not_trusted(what, peer).unwrap();
+            let line = warnings.not_trusted(what, peer).unwrap();
             assert!(line.contains("from 192.0.2.7 ") && line.contains("add 192.0.2.7 to --trusted-proxies"), "{line}");
-            assert_eq!(notices.not_trusted(what, peer), None);
+            assert_eq!(warnings.not_trusted(what, peer), None);
         }
-        let line = notices.not_trusted(Untrusted::FieldsOfClient, peer).unwrap();
+        let line = warnings.not_trusted(Untrusted::FieldsOfClient, peer).unwrap();
         assert!(
             line.contains("from 192.0.2.7 ") && line.contains("Add 192.0.2.7 to --trusted-proxies only if it is a"),
             "{line}"
         );
-        assert_eq!(notices.not_trusted(Untrusted::FieldsOfClient, peer), None);
-        let line = notices.not_trusted(Untrusted::Field(ForwardedField::Host), peer).unwrap();
+        assert_eq!(warnings.not_trusted(Untrusted::FieldsOfClient, peer), None);
+        let line = warnings.not_trusted(Untrusted::Field(ForwardedField::Host), peer).unwrap();
         assert!(line.contains("had X-Forwarded-Host, ") && line.contains("add x-forwarded-host to --forw"), "{line}");
-        assert_eq!(notices.not_trusted(Untrusted::Field(ForwardedField::Port), peer), None);
-        let line = notices.header_refused(Fault::Absent, peer).unwrap();
+        assert_eq!(warnings.not_trusted(Untrusted::Field(ForwardedField::Port), peer), None);
+        let line = warnings.header_refused(Fault::Absent, peer).unwrap();
         assert!(line.contains("does not begin with a PROXY header. Have the proxy send one"), "{line}");
-        assert_eq!(notices.header_refused(Fault::TooLong, peer), None);
+        assert_eq!(warnings.header_refused(Fault::TooLong, peer), None);
     }
 }
