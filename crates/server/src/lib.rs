@@ -25,7 +25,7 @@ mod transport;
 // A server, its settings, and the trait that an application implements.
 pub use config::{Config, ExecutorKind, ListenerConfig, ListenerProtocol, ProxyHeader};
 pub use executor::application::{Application, Level, Outcome, Overdue, Reports, Slow};
-pub use server::{CutRequest, Server};
+pub use server::{AbortedRequest, Server};
 pub use static_config::{CacheRule, Mount, NamedBy, NamedFolder, StaticConfig};
 pub use static_files::compress::codings;
 pub use static_files::types::media_type;

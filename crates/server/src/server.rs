@@ -24,7 +24,7 @@ use std::time::Duration;
 use tailrace_http::query::QueryMasking;
 
 use self::accepting::BLOCKED;
-pub use self::accounting::CutRequest;
+pub use self::accounting::AbortedRequest;
 use self::ending::Drained;
 use self::guard::Stage;
 use self::parts::Parts;
@@ -561,8 +561,8 @@ impl Server {
     }
 
     /// The requests that the end of the server interrupted, each returned once; none in a forked child.
-    pub fn take_cut(&self) -> Vec<CutRequest> {
-        if self.is_forked_child() { Vec::new() } else { self.parts.accounting.take_cut() }
+    pub fn take_aborted(&self) -> Vec<AbortedRequest> {
+        if self.is_forked_child() { Vec::new() } else { self.parts.accounting.take_aborted() }
     }
 
     /// The reason if the server ended without a request to stop; `None` in a forked child.

@@ -728,10 +728,10 @@ impl Connection {
     }
 
     /// Breaks the connection. Threads that read or write notice it; the owner cleans up.
-    pub(crate) fn cut(&self) {
+    pub(crate) fn abort(&self) {
         self.delivery.break_off();
         self.notify_room();
-        self.socket().cut();
+        self.socket().shut_down();
         self.notify_reader();
     }
 }
@@ -887,8 +887,8 @@ impl Connection {
 
 /// Methods for the end of the server.
 impl Connection {
-    /// After [`Connection::cut`]: accounts, once, for a request that was in progress.
-    pub(crate) fn account_cut(&self) {
+    /// After [`Connection::abort`]: accounts, once, for a request that was in progress.
+    pub(crate) fn account_aborted(&self) {
         let left = lock(&self.state).take_left_over();
         match left {
             LeftOver::Nothing => {}

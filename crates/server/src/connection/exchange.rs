@@ -57,13 +57,13 @@ enum Finish {
     /// The I/O side continues with the connection, since the caller is no runner.
     ByIo,
     /// The server stops before the application has finished.
-    Cut,
+    Abort,
 }
 
 /// One request and the response to it. If it is dropped before `finish`, it answers 500, or breaks the connection
 /// visibly when the response has begun.
 pub struct Exchange {
-    /// `Some` until `finish`, `fail`, `cut` or `drop`, each of which consumes the exchange.
+    /// `Some` until `finish`, `fail`, `abort` or `drop`, each of which consumes the exchange.
     parts: Option<Parts>,
 }
 
@@ -457,9 +457,9 @@ impl Exchange {
 
     /// As [`Exchange::fail`], because the server stops before the application has finished; the record says so
     /// ([`Ending::Cut`]).
-    pub fn cut(mut self, status: u16, detail: Option<&str>) {
+    pub fn abort(mut self, status: u16, detail: Option<&str>) {
         if let Some(parts) = self.take_parts() {
-            parts.fail(status, detail, Finish::Cut);
+            parts.fail(status, detail, Finish::Abort);
         }
     }
 
@@ -615,7 +615,7 @@ impl Parts {
         if end.has_spilled {
             record.path = Path::Spilled;
         }
-        if finish == Finish::Cut {
+        if finish == Finish::Abort {
             record.ending = Ending::Cut;
         }
         let ended = Ended {
@@ -718,10 +718,10 @@ mod tests {
             ("fails", false, |exchange| exchange.fail(502, Some("No luck.")), "502 Bad Gateway", Ending::Complete),
             ("is dropped", false, drop, "500 Internal Server Error", Ending::Complete),
             ("is refused", false, Exchange::refuse, "503 Service Unavailable", Ending::Complete),
-            ("is cut", false, |exchange| exchange.cut(503, None), "503 Service Unavailable", Ending::Cut),
+            ("is aborted", false, |exchange| exchange.abort(503, None), "503 Service Unavailable", Ending::Cut),
             ("fails late", true, |exchange| exchange.fail(502, None), "200 OK", Ending::Broken),
             ("is dropped late", true, drop, "200 OK", Ending::Broken),
-            ("is cut late", true, |exchange| exchange.cut(503, None), "200 OK", Ending::Cut),
+            ("is aborted late", true, |exchange| exchange.abort(503, None), "200 OK", Ending::Cut),
         ];
         for (what, has_begun, end, status, ending) in cases {
             let served = Served::new(Config::default());

@@ -102,7 +102,7 @@ impl Held {
                 let message = format!("a connection ended in a panic of the server: {panic}");
                 connection.host().log(Level::Error, &message);
                 // Nobody owns the connection any more.
-                let _ = catch(|| connection.cut());
+                let _ = catch(|| connection.abort());
                 let _ = catch(|| connection.host().remove(&connection));
             }
         }

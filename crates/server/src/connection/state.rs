@@ -1217,7 +1217,7 @@ impl ConnectionState {
         }
     }
 
-    /// Takes out the request that has to be accounted for, on a connection that is cut because the server ends.
+    /// Takes out the request that has to be accounted for, on a connection that is aborted because the server ends.
     pub(crate) fn take_left_over(&mut self) -> LeftOver {
         match self {
             Self::Flushing(flushing) => match flushing.transaction.take() {

@@ -108,7 +108,7 @@ impl Transport for Socket {
         lock(&self.stream.0).has_ended = true;
     }
 
-    fn cut(&self) {}
+    fn shut_down(&self) {}
 
     fn abort(&self) {}
 

@@ -172,7 +172,7 @@ pub(crate) fn set_nonblocking(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// Breaks a connection so that the peer sees it at once: by a reset where the protocol has one.
 pub(crate) fn abort(socket: BorrowedFd<'_>) {
     if rustix::net::connect_unspec(socket).is_err() {
-        cut(socket);
+        shut_down(socket);
     }
 }
 
@@ -183,7 +183,7 @@ pub(crate) fn end_sending(socket: BorrowedFd<'_>) {
 }
 
 /// Ends both directions at once: readers and writers of either side see it.
-pub(crate) fn cut(socket: BorrowedFd<'_>) {
+pub(crate) fn shut_down(socket: BorrowedFd<'_>) {
     let _ = shutdown(socket, Shutdown::Both);
 }
 

@@ -28,12 +28,12 @@ use crate::request::Request;
 
 /// Lines a second about slow requests that are done.
 const SLOW_LINES: u32 = 10;
-/// Most characters of a request's method and target in [`CutRequest`].
+/// Most characters of a request's method and target in [`AbortedRequest`].
 const NAME: usize = 200;
 
 /// A request that the end of the server interrupted.
 #[derive(Clone, Debug)]
-pub struct CutRequest {
+pub struct AbortedRequest {
     /// Method and target, in printable ASCII; cut after 200 characters.
     pub request: String,
     /// How long it had run, in seconds; if it had not been started, how long it had been queued.
@@ -72,8 +72,8 @@ pub(super) struct Accounting {
     lines: Option<Lines>,
     /// Where finished responses are counted; `None`: there is no scoreboard.
     counts: Option<Counts>,
-    /// Requests that the end of the server interrupted and that `take_cut` has not returned.
-    cut: Mutex<Vec<CutRequest>>,
+    /// Requests that the end of the server interrupted and that `take_aborted` has not returned.
+    aborted: Mutex<Vec<AbortedRequest>>,
     /// The limit of the lines about slow requests that are done.
     slow_lines: Mutex<Allowance>,
     application: Arc<dyn Application>,
@@ -101,14 +101,14 @@ impl Accounting {
         }
         let counts = worker_slot.map(|slot| Counts::new(slot, context.config.slow));
         let slow_lines = Mutex::new(Allowance::new(SLOW_LINES));
-        Ok(Self { context, access_log, lines, counts, cut: Mutex::default(), slow_lines, application })
+        Ok(Self { context, access_log, lines, counts, aborted: Mutex::default(), slow_lines, application })
     }
 
     /// Accounts for a response of the connection with this key that is complete or has been given up. `writes`: write
     /// system calls that the record does not include yet.
     pub(super) fn account(&self, key: u64, mut transaction: Box<Transaction>, writes: u32) {
         if transaction.record.ending != Ending::Complete {
-            self.note_cut(&mut transaction);
+            self.note_aborted(&mut transaction);
         }
         let is_followed = self.application.follows_deliveries();
         let is_read = is_followed || self.access_log.is_some() || transaction.follower.is_some();
@@ -156,7 +156,7 @@ impl Accounting {
     /// As [`Self::account`], for a request whose transaction belongs to a runner that may never return.
     pub(super) fn account_abandoned(&self, key: u64, request: &Request, record: &Record) {
         probes::response_end(key, record);
-        self.name_cut(request, record);
+        self.name_aborted(request, record);
         if let Some(counts) = &self.counts {
             counts.count(request, record, false, &self.context.clock);
         }
@@ -188,17 +188,17 @@ impl Accounting {
     }
 
     /// Notes an incomplete response as cut if the server has ended, unless its deadline was the cause.
-    fn note_cut(&self, transaction: &mut Transaction) {
+    fn note_aborted(&self, transaction: &mut Transaction) {
         let ending = &mut transaction.record.ending;
         if self.context.has_ended() && *ending != Ending::TimedOut {
             *ending = Ending::Cut;
         }
         if *ending == Ending::Cut {
-            self.name_cut(&transaction.request, &transaction.record);
+            self.name_aborted(&transaction.request, &transaction.record);
         }
     }
 
-    fn name_cut(&self, request: &Request, record: &Record) {
+    fn name_aborted(&self, request: &Request, record: &Record) {
         let mut name = request.line(self.context.config.query_masking);
         if name.len() > NAME {
             // Any index is the end of a character: the text is escaped, so it is ASCII.
@@ -206,12 +206,12 @@ impl Accounting {
             name.push_str("...");
         }
         let seconds = self.context.clock.since(record.started.unwrap_or(record.queued)).as_secs_f64();
-        lock(&self.cut).push(CutRequest { request: name, seconds });
+        lock(&self.aborted).push(AbortedRequest { request: name, seconds });
     }
 
     /// The requests that the end of the server interrupted, each returned once.
-    pub(super) fn take_cut(&self) -> Vec<CutRequest> {
-        std::mem::take(&mut lock(&self.cut))
+    pub(super) fn take_aborted(&self) -> Vec<AbortedRequest> {
+        std::mem::take(&mut lock(&self.aborted))
     }
 
     /// Opens the access log again by its name, after a rotation.

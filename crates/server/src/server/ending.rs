@@ -17,7 +17,7 @@ use crate::server::parts::Parts;
 /// A draining server refuses the requests in its run queue if a request is past its deadline and the application could
 /// not be entered for this time.
 const BLOCKED: Duration = Duration::from_millis(500);
-/// How long the end of a server waits for runners that return as soon as their connections are cut.
+/// How long the end of a server waits for runners that return as soon as their connections are aborted.
 const COMING_BACK: Duration = Duration::from_millis(100);
 /// How often a draining server checks whether all requests are done.
 const CHECK: Duration = Duration::from_millis(50);
@@ -76,16 +76,16 @@ pub(super) fn end(parts: &Parts) {
     context.held.send();
     parts.accepting.close();
     for exchange in dispatcher.queue.clear() {
-        exchange.cut(503, Some("The server is stopping."));
+        exchange.abort(503, Some("The server is stopping."));
     }
     // Connections and server refer to each other: clearing the table breaks the cycle, so that both are dropped.
     let connections = context.table.clear();
     for connection in &connections {
-        connection.cut();
+        connection.abort();
     }
     await_runners(parts);
     for connection in &connections {
-        connection.account_cut();
+        connection.account_aborted();
     }
     context.flush_list.clear();
     context.held.clear();

@@ -110,7 +110,7 @@ impl Guard {
     /// Closes a connection whose state is unknown after a panic.
     pub(super) fn drop_connection(&self, connection: &Arc<Connection>) {
         let close = || {
-            connection.cut();
+            connection.abort();
             self.context.remove(connection);
         };
         if catch(close).is_err() {

@@ -51,7 +51,7 @@ pub(crate) trait Transport: Send + Sync {
     fn end_sending(&self);
 
     /// Ends both directions at once.
-    fn cut(&self);
+    fn shut_down(&self);
 
     /// Breaks the connection at once, in a way that the client sees.
     fn abort(&self);

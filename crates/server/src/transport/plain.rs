@@ -77,8 +77,8 @@ impl Transport for Plain {
         self.with(socket::end_sending);
     }
 
-    fn cut(&self) {
-        self.with(socket::cut);
+    fn shut_down(&self) {
+        self.with(socket::shut_down);
     }
 
     fn abort(&self) {
@@ -185,9 +185,9 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_ends_both_directions() {
+    fn a_shutdown_ends_both_directions() {
         let (transport, mut client) = tcp();
-        transport.cut();
+        transport.shut_down();
         assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
         assert_eq!(transport.receive(&mut [0; 8]), Io::End);
     }

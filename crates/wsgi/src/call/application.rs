@@ -276,7 +276,7 @@ impl WsgiApplication {
             return;
         }
         if policy.ends_server(py, error) {
-            exchange.cut(503, None);
+            exchange.abort(503, None);
             policy.end_server(py, error);
             return;
         }

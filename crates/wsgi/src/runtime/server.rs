@@ -179,7 +179,7 @@ impl Server {
     /// The requests that the end of the server interrupted: method and target, and for how many seconds they had run.
     /// Each is returned once.
     fn cut_requests(&self) -> Vec<(String, f64)> {
-        self.core.take_cut().into_iter().map(|cut| (cut.request, cut.seconds)).collect()
+        self.core.take_aborted().into_iter().map(|aborted| (aborted.request, aborted.seconds)).collect()
     }
 
     /// Opens the access log again under its name, after a rotation. Raises OSError; then it goes to the old file.

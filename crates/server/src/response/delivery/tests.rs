@@ -86,7 +86,7 @@ impl Transport for Arc<Socket> {
         self.ends.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn cut(&self) {}
+    fn shut_down(&self) {}
 
     fn abort(&self) {}
 

@@ -595,7 +595,7 @@ impl Run {
 
     /// The server ends, and accounts for the request in progress.
     fn end_server(&mut self) {
-        // As `Connection::cut`.
+        // As `Connection::abort`.
         lock(&self.socket.0).is_lost = true;
         self.bits.end = true;
         match self.state.take_left_over() {

@@ -200,7 +200,7 @@ impl Transport for Link {
         lock(&self.wire).has_ended = true;
     }
 
-    fn cut(&self) {}
+    fn shut_down(&self) {}
 
     fn abort(&self) {
         lock(&self.wire).is_aborted = true;
@@ -301,7 +301,7 @@ impl World {
                 0 => self.time_out(),
                 1 => self.leave(),
                 2 => self.expire(),
-                3 => self.cut(),
+                3 => self.abort(),
                 _ => self.take(100),
             },
             _ => unreachable!("there are 16 numbers"),
@@ -324,7 +324,7 @@ impl World {
     }
 
     /// The server breaks the connection.
-    fn cut(&self) {
+    fn abort(&self) {
         self.delivery.break_off();
         self.notify_room();
         lock(&self.wire).is_aborted = true;
