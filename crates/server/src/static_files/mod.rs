@@ -9,6 +9,7 @@ mod cache;
 mod candidates;
 pub(crate) mod compress;
 mod compressor;
+mod concurrency_limit;
 mod entry;
 mod folders;
 mod listing;
@@ -17,7 +18,6 @@ mod lookup;
 pub(crate) mod named;
 mod respond;
 mod slab;
-mod turns;
 pub(crate) mod types;
 
 use std::io;
@@ -37,12 +37,12 @@ use crate::request::disk::Disk;
 use crate::static_config::StaticConfig;
 use crate::static_files::cache::Cache;
 use crate::static_files::compressor::Compressor;
+use crate::static_files::concurrency_limit::ConcurrencyLimit;
 use crate::static_files::entry::Entry;
 use crate::static_files::folders::{Folder, Folders, is_encoded};
 use crate::static_files::look_ups::LookUps;
 use crate::static_files::lookup::{Lookup, MustWait, Place, Purpose, Wait};
 use crate::static_files::slab::Slab;
-use crate::static_files::turns::Turns;
 
 const NOT_FOUND: Refusal = Refusal::new(404, "There is no such file.");
 
@@ -57,7 +57,7 @@ struct Shared {
     compressor: Option<Arc<Compressor>>,
     slab: Option<Arc<Slab>>,
     /// Of those that make pages of folders.
-    turns: Turns,
+    listing_limit: ConcurrencyLimit,
     disk: Arc<Disk>,
     look_ups: Arc<LookUps>,
     /// How many responders are asked before this one.
@@ -72,7 +72,7 @@ enum Outcome {
     Passed,
     /// A disk thread has to look.
     Unknown,
-    /// The page of a folder has to be made, when there is a turn.
+    /// The page of a folder has to be made, when there is a permit.
     Waiting,
 }
 
@@ -87,9 +87,9 @@ impl StaticFiles {
         let slab = Slab::new().ok();
         let compressor = || Arc::new(Compressor::new(disk.clone(), cache.clone(), slab.clone()));
         let compressor = config.compress.then(compressor);
-        let turns = Turns::new(disk.clone());
+        let listing_limit = ConcurrencyLimit::new(disk.clone());
         let look_ups = Arc::default();
-        Ok(Self(Arc::new(Shared { config, folders, cache, compressor, slab, turns, disk, look_ups, position })))
+        Ok(Self(Arc::new(Shared { config, folders, cache, compressor, slab, listing_limit, disk, look_ups, position })))
     }
 }
 
@@ -146,7 +146,7 @@ impl Shared {
             }
             Outcome::Waiting => {
                 let again = self.clone();
-                self.turns.wait(move || again.respond_waiting(exchange));
+                self.listing_limit.wait(move || again.respond_waiting(exchange));
             }
         }
     }
@@ -234,7 +234,7 @@ impl Shared {
             Lookup::Redirect => respond::redirect(exchange, &with_slash(exchange)),
             Lookup::Folder(_) if self.config.listing && wait == Wait::No => return Outcome::Unknown,
             Lookup::Folder(descriptor) if self.config.listing => {
-                let Some(_turn) = self.turns.take() else { return Outcome::Waiting };
+                let Some(_permit) = self.listing_limit.take() else { return Outcome::Waiting };
                 let Ok(rows) = listing::rows(&root, path, descriptor.as_fd(), self.config.dot_files) else {
                     return self.missing(exchange, folder, path, wait);
                 };

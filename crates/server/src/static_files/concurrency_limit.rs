@@ -10,7 +10,7 @@ use crate::os::sync::lock;
 use crate::request::disk::Disk;
 
 /// At most.
-const TURNS: usize = 2;
+const MOST: usize = 2;
 
 type Task = Box<dyn FnOnce() + Send>;
 
@@ -21,31 +21,31 @@ struct State {
 }
 
 /// See the module.
-pub(super) struct Turns {
+pub(super) struct ConcurrencyLimit {
     disk: Arc<Disk>,
     state: Mutex<State>,
 }
 
-impl Turns {
+impl ConcurrencyLimit {
     pub(super) fn new(disk: Arc<Disk>) -> Self {
         Self { disk, state: Mutex::default() }
     }
 
-    /// A turn; `None`: all are taken.
-    pub(super) fn take(&self) -> Option<Turn<'_>> {
+    /// A permit; `None`: all are taken.
+    pub(super) fn take(&self) -> Option<Permit<'_>> {
         let mut state = lock(&self.state);
-        if state.taken == TURNS {
+        if state.taken == MOST {
             return None;
         }
         state.taken += 1;
-        Some(Turn(self))
+        Some(Permit(self))
     }
 
-    /// Has a disk thread run a task once there is a turn, which the task has to take. It may find that others were
+    /// Has a disk thread run a task once there is a permit, which the task has to take. It may find that others were
     /// quicker.
     pub(super) fn wait(&self, task: impl FnOnce() + Send + 'static) {
         let mut state = lock(&self.state);
-        if state.taken == TURNS {
+        if state.taken == MOST {
             state.waiting.push_back(Box::new(task));
             return;
         }
@@ -54,10 +54,10 @@ impl Turns {
     }
 }
 
-/// A turn, until it is dropped.
-pub(super) struct Turn<'a>(&'a Turns);
+/// A permit, until it is dropped.
+pub(super) struct Permit<'a>(&'a ConcurrencyLimit);
 
-impl Drop for Turn<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         let mut state = lock(&self.0.state);
         state.taken -= 1;
@@ -75,25 +75,25 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc;
 
-    use super::{TURNS, Turns};
+    use super::{ConcurrencyLimit, MOST};
     use crate::request::disk::Disk;
 
     #[test]
-    fn tasks_wait_for_a_turn_and_each_turn_lets_one_run() {
-        let turns = Turns::new(Arc::new(Disk::new()));
+    fn tasks_wait_for_a_permit_and_each_permit_lets_one_run() {
+        let limit = ConcurrencyLimit::new(Arc::new(Disk::new()));
         let (done, is_done) = mpsc::channel();
         let run = |number: usize| {
             let done = done.clone();
-            turns.wait(move || done.send(number).unwrap());
+            limit.wait(move || done.send(number).unwrap());
         };
-        let mut taken: Vec<_> = (0..TURNS).map(|_| turns.take().unwrap()).collect();
-        assert!(turns.take().is_none());
+        let mut taken: Vec<_> = (0..MOST).map(|_| limit.take().unwrap()).collect();
+        assert!(limit.take().is_none());
         (0..3).for_each(&run);
         assert!(is_done.try_recv().is_err());
         drop(taken.pop());
         assert_eq!(is_done.recv(), Ok(0));
-        taken.push(turns.take().unwrap());
-        assert!(is_done.try_recv().is_err(), "one task for a turn");
+        taken.push(limit.take().unwrap());
+        assert!(is_done.try_recv().is_err(), "one task for a permit");
         drop(taken);
         let mut rest = [is_done.recv().unwrap(), is_done.recv().unwrap()];
         rest.sort_unstable();
