@@ -41,7 +41,7 @@ pub use request::client_text;
 pub use request::peer::{Peer, Scheme};
 
 // An application that runs in greenlets.
-pub use executor::greenlets::wakeup::{Look, News, Wakeup};
+pub use executor::greenlets::wakeup::{Look, Wakeup, Wakeups};
 pub use executor::greenlets::{Greenlets, may_switch};
 
 // Counters, records and logs.

@@ -128,8 +128,8 @@ impl Payload for Borrowed {
     }
 }
 
-/// Responds with as many bytes as the body of the request has, and with `pong` where it has none; to `/large` with large
-/// blocks at once, to `/blocks` with small ones.
+/// Responds with as many bytes as the body of the request has, and with `pong` where it has none; to `/large` with
+/// large blocks at once, to `/blocks` with small ones.
 #[derive(Default)]
 struct Reader {
     server: OnceLock<Arc<Server>>,
@@ -202,10 +202,10 @@ impl Reports for Reader {
 fn run_greenlets(server: &Server) {
     let greenlets = server.greenlets().unwrap();
     assert!(greenlets.wakeup().settle_here());
-    let next_news = || {
+    let next_wakeups = || {
         let descriptor = greenlets.wakeup().descriptor().unwrap();
         poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).unwrap();
-        greenlets.take_news().unwrap_or_default()
+        greenlets.take_wakeups().unwrap_or_default()
     };
     let mut ended = false;
     while !ended {
@@ -216,9 +216,9 @@ fn run_greenlets(server: &Server) {
                     answer(exchange, &mut |exchange| {
                         while exchange.ask_for_room(TICKET) == Room::Later {
                             while !ended {
-                                let news = next_news();
-                                ended |= news.ended;
-                                if news.tickets.contains(&TICKET) {
+                                let wakeups = next_wakeups();
+                                ended |= wakeups.ended;
+                                if wakeups.tickets.contains(&TICKET) {
                                     break;
                                 }
                             }
@@ -228,7 +228,7 @@ fn run_greenlets(server: &Server) {
             }
             greenlets.give_slot_back(slot);
         }
-        ended |= next_news().ended;
+        ended |= next_wakeups().ended;
     }
 }
 

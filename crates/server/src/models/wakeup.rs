@@ -1,5 +1,5 @@
-//! Waking the greenlet thread: no news is lost between its answer and its look, and a thread that waits for its answer
-//! continues.
+//! Waking the greenlet thread: no reason is lost between its answer and its look, and a thread that waits for its
+//! answer continues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +69,7 @@ fn a_resting_io_thread_continues() {
         });
         loop {
             wakeup.wait();
-            let has_ended = wakeup.take().is_some_and(|news| news.ended);
+            let has_ended = wakeup.take().is_some_and(|wakeups| wakeups.ended);
             wakeup.note_idle();
             if has_ended {
                 break;

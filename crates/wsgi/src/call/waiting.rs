@@ -42,7 +42,7 @@ pub(crate) trait Waits {
     /// `RuntimeError`: the other reader might never go on if the caller blocked.
     fn check_other_reader(&self, other: OtherReader) -> PyResult<()>;
 
-    /// Lets other requests go on. `resume` has a ticket given back when the thread next looks for news,
+    /// Lets other requests go on. `resume` has a ticket given back when the thread next is woken,
     /// and says whether it will be; `None`: there is no request any more that could.
     ///
     /// # Errors

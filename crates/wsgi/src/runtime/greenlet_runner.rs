@@ -26,7 +26,7 @@ use crate::runtime::scoreboard::request_dict;
 type Late = (usize, u64, String, f64, &'static str);
 
 /// Tickets that come back, requests past their deadline, whether the server has ended.
-type News = (Vec<u64>, Vec<Late>, bool);
+type Wakeups = (Vec<u64>, Vec<Late>, bool);
 
 /// A server whose requests run in greenlets.
 #[pyclass(frozen, name = "GreenletRunner", module = "tailrace._tailrace")]
@@ -93,9 +93,9 @@ impl GreenletRunner {
     /// Answers the wake-up; the next `wants_greenlet` begins a slice of time for requests. Returns the tickets whose
     /// greenlets may continue, the requests past their deadline, and whether the server has ended, which is returned
     /// once and last; None: there are only requests.
-    fn take(&self) -> PyResult<Option<News>> {
-        let news = self.greenlets()?.take_news();
-        Ok(news.map(|news| (news.tickets, news.overdue.into_iter().map(late).collect(), news.ended)))
+    fn take(&self) -> PyResult<Option<Wakeups>> {
+        let wakeups = self.greenlets()?.take_wakeups();
+        Ok(wakeups.map(|wakeups| (wakeups.tickets, wakeups.overdue.into_iter().map(late).collect(), wakeups.ended)))
     }
 
     /// Makes that descriptor readable: `take` is called again. Any thread.

@@ -19,7 +19,7 @@ use crate::connection::driver::Connection;
 use crate::connection::thread_state;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::executor::event_loop::EventLoop;
-use crate::executor::greenlets::wakeup::{News, Wakeup};
+use crate::executor::greenlets::wakeup::{Wakeup, Wakeups};
 use crate::executor::turn::Turn;
 use crate::executor::{Executor, Flushes, Turns, Wakes};
 use crate::observe::stats::ThreadStates;
@@ -100,8 +100,8 @@ impl Greenlets {
         &self.wakeup
     }
 
-    /// Answers a wake-up, ends the slice of time for requests, and takes the news.
-    pub fn take_news(&self) -> Option<News> {
+    /// Answers a wake-up, ends the slice of time for requests, and takes the reasons for it.
+    pub fn take_wakeups(&self) -> Option<Wakeups> {
         if self.is_forked_child() {
             return None;
         }
@@ -178,7 +178,7 @@ impl Greenlets {
         u64::try_from(clock::now().saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// As the opposite of [`Turns::is_turn_over`], but the first time after [`Greenlets::take_news`] begins a slice.
+    /// As the opposite of [`Turns::is_turn_over`], but the first time after [`Greenlets::take_wakeups`] begins a slice.
     /// So greenlets whose tickets are given out, and which run first, cannot keep requests waiting for ever.
     fn begins_slice(&self) -> bool {
         if self.slice.load(Ordering::Relaxed) == 0 {
@@ -462,9 +462,9 @@ mod tests {
         let mut has_ended = false;
         // The ticket may come back before, since the kernel takes more at times.
         while {
-            let news = served.take();
-            has_ended |= news.ended;
-            !news.tickets.contains(&7) || waits(&mut exchange)
+            let wakeups = served.take();
+            has_ended |= wakeups.ended;
+            !wakeups.tickets.contains(&7) || waits(&mut exchange)
         } {
             assert!(!has_ended, "no ticket comes back after the end");
         }

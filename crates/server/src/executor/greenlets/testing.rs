@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::Greenlets;
-use super::wakeup::News;
+use super::wakeup::Wakeups;
 use crate::config::{Config, ExecutorKind};
 use crate::connection::exchange::Exchange;
 use crate::executor::application::{Application, Level, Overdue, Reports};
@@ -80,10 +80,10 @@ impl Served {
     }
 
     /// Waits for a wake-up.
-    pub(crate) fn take(&self) -> News {
+    pub(crate) fn take(&self) -> Wakeups {
         let descriptor = self.greenlets.wakeup().descriptor().unwrap();
         poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).unwrap();
-        self.greenlets.take_news().unwrap_or_default()
+        self.greenlets.take_wakeups().unwrap_or_default()
     }
 
     pub(crate) fn await_request(&self) {

@@ -1,10 +1,11 @@
 //! How the I/O thread and others wake the greenlet thread: the one thread whose greenlets run the application
 //! (`--gevent`).
 //!
-//! A thread with news for the greenlet thread records it and wakes the greenlet thread, which waits for a descriptor in
+//! A thread with a reason to wake the greenlet thread records it and wakes that thread, which waits for a descriptor in
 //! its own event loop, along with everything that its greenlets wait for. Until the greenlet thread has answered, it is
-//! not woken again, so one wake-up takes a batch. No news is lost: the answering thread makes the descriptor unreadable
-//! *before* it checks for news, and the sender records news before the wake-up.
+//! not woken again, so one wake-up takes a batch. No reason is lost: the answering thread makes the descriptor
+//! unreadable
+//! *before* it checks for reasons, and the sender records a reason before the wake-up.
 //!
 //! Threads: any thread wakes and reports; the greenlet thread takes; one more watches ([`Wakeup::watch`]). In a forked
 //! child, nothing here does anything.
@@ -27,12 +28,12 @@ use crate::os::sync::{Condvar, Mutex, lock, wait, wait_for};
 
 /// What the greenlet thread takes when it answers a wake-up.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct Wakeups {
     /// The events that greenlets await under these tickets have occurred.
     pub tickets: Vec<u64>,
     /// Requests whose deadline has come.
     pub overdue: Vec<Overdue>,
-    /// The server has ended. This comes once, and no news after it.
+    /// The server has ended. This comes once, and nothing after it.
     pub ended: bool,
 }
 
@@ -61,7 +62,7 @@ pub struct Wakeup {
     began: Instant,
     /// The wake-up that is unanswered: when it was sent, in nanoseconds since `began`; 0: none.
     sent: AtomicU64,
-    news: Mutex<News>,
+    wakeups: Mutex<Wakeups>,
     /// Between two wake-ups for the sake of watching, in nanoseconds; 0: none.
     ping: AtomicU64,
     /// The wake-up for which the watching thread waits to be answered.
@@ -91,7 +92,7 @@ impl Wakeup {
             thread: OnceLock::new(),
             began: clock::now(),
             sent: AtomicU64::new(0),
-            news: Mutex::default(),
+            wakeups: Mutex::default(),
             ping: AtomicU64::new(0),
             watched: AtomicU64::new(0),
             watch: Mutex::default(),
@@ -115,7 +116,7 @@ impl Wakeup {
         self.thread.get().is_some_and(|thread| *thread == thread::current().id())
     }
 
-    /// What becomes readable when there is news; `None` in a child.
+    /// What becomes readable when something is recorded; `None` in a child.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.eventfd.here()
     }
@@ -130,11 +131,11 @@ impl Wakeup {
         u64::try_from(clock::now().saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Makes the greenlet thread check for news and requests, which the caller has recorded before. One write for a
+    /// Makes the greenlet thread check for requests and for what the caller has recorded before. One write for a
     /// whole batch.
     pub fn wake(&self) {
-        // The earlier record is ordered before the check of `sent`, just as the greenlet thread's check for news comes
-        // after it sets `sent` to zero.
+        // The earlier record is ordered before the check of `sent`, just as the greenlet thread's check for reasons
+        // comes after it sets `sent` to zero.
         fence(Ordering::SeqCst);
         if self.sent.load(Ordering::SeqCst) != 0 || self.is_forked_child() {
             return;
@@ -160,12 +161,12 @@ impl Wakeup {
         if self.is_forked_child() {
             return false;
         }
-        let mut news = lock(&self.news);
+        let mut wakeups = lock(&self.wakeups);
         if self.ended.load(Ordering::SeqCst) {
             return false;
         }
-        news.tickets.push(ticket);
-        drop(news);
+        wakeups.tickets.push(ticket);
+        drop(wakeups);
         self.wake();
         true
     }
@@ -175,24 +176,24 @@ impl Wakeup {
         if self.is_forked_child() {
             return;
         }
-        lock(&self.news).overdue.push(overdue);
+        lock(&self.wakeups).overdue.push(overdue);
         self.wake();
     }
 
     /// The server has ended.
     pub(crate) fn report_end(&self) {
-        let mut news = lock(&self.news);
+        let mut wakeups = lock(&self.wakeups);
         if self.ended.swap(true, Ordering::SeqCst) {
             return;
         }
-        news.ended = true;
-        drop(news);
+        wakeups.ended = true;
+        drop(wakeups);
         self.wake();
         self.wake_watcher();
     }
 
-    /// Greenlet thread: answers, and takes the news.
-    pub fn take(&self) -> Option<News> {
+    /// Greenlet thread: answers, and takes the reasons for it.
+    pub fn take(&self) -> Option<Wakeups> {
         if self.is_forked_child() {
             return None;
         }
@@ -205,9 +206,9 @@ impl Wakeup {
             *lock(&self.watch) = Watch { wakeup, took: Duration::from_nanos(now.saturating_sub(wakeup)) };
             self.seen.notify_all();
         }
-        let mut news = lock(&self.news);
-        let is_any = news.ended || !news.tickets.is_empty() || !news.overdue.is_empty();
-        is_any.then(|| std::mem::take(&mut *news))
+        let mut wakeups = lock(&self.wakeups);
+        let is_any = wakeups.ended || !wakeups.tickets.is_empty() || !wakeups.overdue.is_empty();
+        is_any.then(|| std::mem::take(&mut *wakeups))
     }
 
     /// The requests past their deadline that the greenlet thread has not taken notice of yet.
@@ -215,7 +216,7 @@ impl Wakeup {
         if self.is_forked_child() {
             return Vec::new();
         }
-        lock(&self.news).overdue.clone()
+        lock(&self.wakeups).overdue.clone()
     }
 
     /// Greenlet thread: no request waits.
@@ -475,11 +476,11 @@ mod tests {
                 wakeup.report_end();
             })
         };
-        while !wakeup.take().is_some_and(|news| news.ended) {
+        while !wakeup.take().is_some_and(|wakeups| wakeups.ended) {
             wakeup.note_idle();
         }
         io.join().unwrap();
-        // The last wake-up may have come after its news was taken.
+        // The last wake-up may have come after its reason was taken.
         wakeup.take();
         assert!(wakeup.is_at_work(), "it has yet to look for requests");
         wakeup.note_idle();
