@@ -49,7 +49,7 @@ const SLICE: Duration = Duration::from_millis(5);
 /// one round then handles many requests instead of a wake-up for each, which would take the core from the greenlet
 /// thread. Without it, an empty application loses 10 % of its rate (64 connections), as do 1,000 greenlets that sleep
 /// for 10 ms each.
-const NAP: Duration = Duration::from_micros(500);
+const LONGEST_REST: Duration = Duration::from_micros(500);
 /// Up to this number of requests, a round that begins as soon as the greenlet thread has taken them serves their
 /// clients sooner. Above it, larger rounds serve all of them with less work. Without the first rule, an empty
 /// application takes 18 % more processor time on two cores (64 connections); without the second, 1,000 sleeping
@@ -211,9 +211,9 @@ impl Executor for Greenlets {
                 if was_at_work && !self.context.flush_list.has_urgent() {
                     // It has earlier requests to take first; everything that arrives meanwhile is handled in one round.
                     if queue.len() > FEW {
-                        thread::sleep(NAP);
+                        thread::sleep(LONGEST_REST);
                     } else {
-                        self.wakeup.rest(NAP);
+                        self.wakeup.rest(LONGEST_REST);
                     }
                 }
             }

@@ -294,10 +294,10 @@ impl Wakeup {
             }
             // The greenlet thread may block right after it has answered. This thread wakes it again only when this
             // sleep is over.
-            let nap = if wakeup == 0 { self.nap(left) } else { left };
+            let interval = if wakeup == 0 { self.poll_interval(left) } else { left };
             let watch = lock(&self.watch);
             if wakeup == 0 || self.sent.load(Ordering::SeqCst) == wakeup {
-                drop(wait_for(&self.seen, watch, nap));
+                drop(wait_for(&self.seen, watch, interval));
             }
         }
     }
@@ -315,7 +315,7 @@ impl Wakeup {
     }
 
     /// How long the watching thread sleeps at once.
-    fn nap(&self, most: Duration) -> Duration {
+    fn poll_interval(&self, most: Duration) -> Duration {
         match self.ping.load(Ordering::Relaxed) {
             0 => most,
             ping => most.min(Duration::from_nanos(ping)),
@@ -328,7 +328,7 @@ impl Wakeup {
             self.wake();
             let watch = lock(&self.watch);
             if !self.ended.load(Ordering::SeqCst) {
-                drop(wait_for(&self.seen, watch, self.nap(age)));
+                drop(wait_for(&self.seen, watch, self.poll_interval(age)));
             }
             return;
         }

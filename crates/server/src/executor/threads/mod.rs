@@ -55,7 +55,7 @@ const BATCH: usize = 32;
 const RECALL: Duration = Duration::from_millis(2);
 /// How often a leader checks a queue for which there is no thread. With 8 threads that all wait, checks every 200 µs
 /// double the processor time of a request, and checks every millisecond cost 1.3 times as much.
-const FULL_NAP: Duration = Duration::from_millis(10);
+const FULL_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How often the log says that no thread can be started (milliseconds).
 const LOG_PAUSE: Millis = 60_000;
 /// Bytes of the stack of an application thread (`ulimit -s`).
@@ -212,7 +212,7 @@ impl Executor for Threads {
         // With every application thread in use the leader cannot help: a runner takes the next request.
         let most = self.context.config.threads + self.dispatcher.runners.stuck();
         let may_help = self.roles.free() > 1 || self.roles.total() <= most;
-        Some(if may_help { TICK } else { FULL_NAP })
+        Some(if may_help { TICK } else { FULL_POLL_INTERVAL })
     }
 
     fn is_blocked(&self, time: Duration) -> bool {
@@ -316,7 +316,7 @@ impl Watched for Watching<'_> {
         threads.context.config.threads == 1 && member.number == 0 && threads.dispatcher.queue.len() > 0
     }
 
-    fn longest_nap(&self) -> Option<Duration> {
+    fn longest_poll_interval(&self) -> Option<Duration> {
         let context = &self.threads.context;
         let (held, coalesced) =
             (context.held.longest_sleep(|| context.clock.peek()), context.flush_list.longest_sleep());

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::executor::threads::leadership::{Leadership, Seen, Term};
-use crate::executor::threads::watcher::{Action, Call, Calls, NAP, Watch};
+use crate::executor::threads::watcher::{Action, Call, Calls, POLL_INTERVAL, Watch};
 use crate::observe::stats::ThreadStates;
 use crate::os::clock::Load;
 use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -45,7 +45,7 @@ pub(crate) trait Watched {
         load.was_idle()
     }
     /// Maximum poll interval of the watcher; `None`: no limit.
-    fn longest_nap(&self) -> Option<Duration> {
+    fn longest_poll_interval(&self) -> Option<Duration> {
         None
     }
     /// Sends the responses and coalesced blocks that have been held for the maximum time.
@@ -226,13 +226,14 @@ impl Roles {
         // The load is read only while the leader is away: nothing else depends on it.
         let mut load = (!self.is_led()).then(Load::now);
         loop {
-            let nap = watched.longest_nap().map_or(watch.nap(), |most| most.min(watch.nap()));
-            let call = self.watcher.nap(nap);
+            let interval =
+                watched.longest_poll_interval().map_or(watch.poll_interval(), |most| most.min(watch.poll_interval()));
+            let call = self.watcher.wait(interval);
             if self.has_ended() {
                 return Role::Retire;
             }
             watched.send_held();
-            if call == Call::None && nap < NAP {
+            if call == Call::None && interval < POLL_INTERVAL {
                 // The time was too short to judge a leader.
                 continue;
             }

@@ -11,14 +11,14 @@ use crate::os::sync::{Condvar, Mutex, lock, wait_for};
 
 /// How long the watcher sleeps before it checks whether the leader has come back. With 1 ms, requests that sleep for 1
 /// ms each lose 3.5 % of their rate (16 connections).
-pub(crate) const NAP: Duration = Duration::from_micros(200);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// The same while the leader comes and goes, and how long I/O waits at most for a leader that computes.
 const RELIEF: Duration = Duration::from_millis(1);
 /// The longest poll interval while the leader comes and goes. With 1 ms throughout, an empty application loses 4.6 % of
 /// its rate (64 connections).
 const CALM: Duration = Duration::from_millis(4);
 /// After this many sleeps without traffic, the watcher sleeps until it is called. loom cannot explore many.
-const IDLE_NAPS: u32 = if cfg!(loom) { 1 } else { 20 };
+const IDLE_SLEEPS: u32 = if cfg!(loom) { 1 } else { 20 };
 /// A sleeping watcher checks this often without being called.
 const LONG_SLEEP: Duration = Duration::from_secs(20);
 
@@ -49,23 +49,23 @@ pub(crate) enum Action {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
     seen: Seen,
-    nap: Duration,
+    poll_interval: Duration,
     idle: u32,
 }
 
 impl Watch {
     /// Watches from now on; `seen` is the leadership as it is now.
     pub(crate) fn new(seen: Seen) -> Self {
-        Self { seen, nap: NAP, idle: 0 }
+        Self { seen, poll_interval: POLL_INTERVAL, idle: 0 }
     }
 
     /// How long to sleep before the next check.
-    pub(crate) fn nap(&self) -> Duration {
-        self.nap
+    pub(crate) fn poll_interval(&self) -> Duration {
+        self.poll_interval
     }
 
-    /// A look after a nap that ended with `call`. `is_needed`: requests wait that only the watcher may run, or the
-    /// process was idle during the nap, so that the application waits for something; asked only of a leader that has
+    /// A look after a sleep that ended with `call`. `is_needed`: requests wait that only the watcher may run, or the
+    /// process was idle during the sleep, so that the application waits for something; asked only of a leader that has
     /// stayed away.
     pub(crate) fn look(&mut self, call: Call, now: Seen, is_needed: impl FnOnce() -> bool) -> Action {
         let is_lent = now.is_lent();
@@ -74,16 +74,16 @@ impl Watch {
         let stays_away = has_stayed && call == Call::None && is_needed();
         let action = if is_lent && (call == Call::Take || stays_away) {
             Action::Take
-        } else if has_stayed && call == Call::None && self.nap > NAP {
+        } else if has_stayed && call == Call::None && self.poll_interval > POLL_INTERVAL {
             Action::Relieve
         } else {
             Action::Nothing
         };
         // The longer the leader keeps coming and going, the longer the poll interval.
-        self.nap = match call {
-            Call::Look => NAP,
-            _ if has_stayed || self.nap == NAP => RELIEF,
-            _ => (self.nap * 2).min(CALM),
+        self.poll_interval = match call {
+            Call::Look => POLL_INTERVAL,
+            _ if has_stayed || self.poll_interval == POLL_INTERVAL => RELIEF,
+            _ => (self.poll_interval * 2).min(CALM),
         };
         self.idle = if !is_lent && now == self.seen { self.idle + 1 } else { 0 };
         action
@@ -91,15 +91,15 @@ impl Watch {
 
     /// True when there has been no traffic for a while: the watcher sleeps until it is called, and begins anew.
     pub(crate) fn may_sleep(&mut self) -> bool {
-        let may_sleep = self.idle >= IDLE_NAPS;
+        let may_sleep = self.idle >= IDLE_SLEEPS;
         if may_sleep {
             self.idle = 0;
-            self.nap = NAP;
+            self.poll_interval = POLL_INTERVAL;
         }
         may_sleep
     }
 
-    /// The leadership as it is before the next nap.
+    /// The leadership as it is before the next sleep.
     pub(crate) fn note(&mut self, seen: Seen) {
         self.seen = seen;
     }
@@ -130,7 +130,7 @@ impl Calls {
     }
 
     /// Watcher: sleeps for a while, or until it is called.
-    pub(crate) fn nap(&self, time: Duration) -> Call {
+    pub(crate) fn wait(&self, time: Duration) -> Call {
         let mut call = lock(&self.call);
         if *call == Call::None {
             call = wait_for(&self.called, call, time).0;
@@ -159,7 +159,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::{Action, CALM, Call, Calls, IDLE_NAPS, NAP, RELIEF, Watch};
+    use super::{Action, CALM, Call, Calls, IDLE_SLEEPS, POLL_INTERVAL, RELIEF, Watch};
     use crate::executor::threads::leadership::{Leadership, Term};
 
     const LONG: Duration = Duration::from_secs(1 << 20);
@@ -202,25 +202,25 @@ mod tests {
     fn a_leader_that_computes_is_relieved_after_a_longer_nap() {
         let (leadership, _, mut watch) = away();
         let lent = leadership.look();
-        assert_eq!((watch.look(Call::None, lent, || false), watch.nap()), (Action::Nothing, RELIEF));
-        assert_eq!((watch.look(Call::None, lent, || false), watch.nap()), (Action::Relieve, RELIEF));
-        assert_eq!((watch.look(Call::Look, lent, || false), watch.nap()), (Action::Nothing, NAP));
+        assert_eq!((watch.look(Call::None, lent, || false), watch.poll_interval()), (Action::Nothing, RELIEF));
+        assert_eq!((watch.look(Call::None, lent, || false), watch.poll_interval()), (Action::Relieve, RELIEF));
+        assert_eq!((watch.look(Call::Look, lent, || false), watch.poll_interval()), (Action::Nothing, POLL_INTERVAL));
         assert_eq!(watch.look(Call::None, lent, || false), Action::Nothing);
         assert_eq!(watch.look(Call::None, lent, || true), Action::Take);
     }
 
     #[test]
-    fn naps_grow_while_the_leader_comes_and_goes() {
+    fn poll_intervals_grow_while_the_leader_comes_and_goes() {
         let (leadership, mut term, mut watch) = away();
-        let mut naps = Vec::new();
+        let mut intervals = Vec::new();
         for _ in 0..5 {
             leadership.resume(&mut term);
             leadership.lend(&mut term);
             watch.look(Call::None, leadership.look(), || unreachable!());
             watch.note(leadership.look());
-            naps.push(watch.nap());
+            intervals.push(watch.poll_interval());
         }
-        assert_eq!(naps, [RELIEF, 2 * RELIEF, CALM, CALM, CALM]);
+        assert_eq!(intervals, [RELIEF, 2 * RELIEF, CALM, CALM, CALM]);
         assert!(!watch.may_sleep());
     }
 
@@ -228,12 +228,12 @@ mod tests {
     fn without_traffic_the_watcher_may_sleep() {
         let leadership = Leadership::default();
         let mut watch = Watch::new(leadership.look());
-        for _ in 0..IDLE_NAPS {
+        for _ in 0..IDLE_SLEEPS {
             assert!(!watch.may_sleep());
             assert_eq!(watch.look(Call::None, leadership.look(), || unreachable!()), Action::Nothing);
         }
         assert!(watch.may_sleep());
-        assert_eq!(watch.nap(), NAP);
+        assert_eq!(watch.poll_interval(), POLL_INTERVAL);
         assert!(!watch.may_sleep());
     }
 
@@ -242,10 +242,10 @@ mod tests {
         let calls = Calls::default();
         calls.call(Call::Take);
         calls.call(Call::Look);
-        assert_eq!(calls.nap(LONG), Call::Take);
-        assert_eq!(calls.nap(Duration::ZERO), Call::None);
+        assert_eq!(calls.wait(LONG), Call::Take);
+        assert_eq!(calls.wait(Duration::ZERO), Call::None);
         thread::scope(|scope| {
-            let watcher = scope.spawn(|| calls.nap(LONG));
+            let watcher = scope.spawn(|| calls.wait(LONG));
             calls.call(Call::Look);
             assert!(matches!(watcher.join(), Ok(Call::Look)));
         });
@@ -265,7 +265,7 @@ mod tests {
                 calls.call(call);
                 assert!(watcher.join().is_ok());
             });
-            assert_eq!(calls.nap(Duration::ZERO), left, "a call to look has been followed, one to take has not");
+            assert_eq!(calls.wait(Duration::ZERO), left, "a call to look has been followed, one to take has not");
         }
     }
 }
