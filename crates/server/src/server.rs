@@ -130,7 +130,7 @@ impl Server {
         if context.flush_list.has_urgent() || context.has_dispatches() {
             return Some(Duration::ZERO);
         }
-        if let Some(left) = context.held.time_left(|| context.clock.peek()) {
+        if let Some(left) = context.batched.time_left(|| context.clock.peek()) {
             return Some(left);
         }
         let tick = context.flush_list.are_any().then_some(TICK);
@@ -167,8 +167,8 @@ impl Server {
     fn flush(&self) {
         let Parts { context, guard, .. } = &self.parts;
         context.flush_list.tick(|connection, work| guard.connection(connection, work));
-        if context.held.is_due(|| context.clock.recent()) {
-            context.held.send();
+        if context.batched.is_due(|| context.clock.recent()) {
+            context.batched.send();
         }
     }
 
@@ -333,7 +333,7 @@ impl Owners<Connection> for Server {
 
     fn hold(&self, connection: Arc<Connection>) {
         if self.parts.context.hold(connection) {
-            self.parts.executor.watch_held();
+            self.parts.executor.watch_batched();
         }
     }
 }
@@ -343,14 +343,14 @@ impl Flushing<Connection> for Server {
         let Parts { context, dispatcher, executor, .. } = &self.parts;
         // The first response is held only if two requests wait. With one, it is sent, and its client can ask again
         // while that one runs: to hold it would cost two connections on another core 6 % of their rate.
-        let least = if context.held.is_empty() { 2 } else { 1 };
+        let least = if context.batched.is_empty() { 2 } else { 1 };
         let has_enough = dispatcher.queue.len() >= least;
-        has_enough && context.held.is_on() && executor.may_hold() && context.lifecycle.is_running()
+        has_enough && context.batched.is_on() && executor.may_hold() && context.lifecycle.is_running()
     }
 
     fn may_delay(&self) -> bool {
         let Parts { context, dispatcher, executor, .. } = &self.parts;
-        dispatcher.queue.len() > 0 && context.held.is_on() && executor.may_delay() && context.lifecycle.is_running()
+        dispatcher.queue.len() > 0 && context.batched.is_on() && executor.may_delay() && context.lifecycle.is_running()
     }
 
     fn push(&self, connection: Arc<Connection>) {

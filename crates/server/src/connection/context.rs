@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::config::Config;
+use crate::connection::batched_responses::BatchedResponses;
 use crate::connection::driver::Connection;
 use crate::connection::flush_list::FlushList;
-use crate::connection::held::Held;
 use crate::connection::host::{Log, Waking};
 use crate::connection::shared::Shared;
 use crate::connection::table::Table;
@@ -34,7 +34,7 @@ pub(crate) struct Context {
     pub(crate) poller: Poller,
     pub(crate) table: Table,
     pub(crate) flush_list: FlushList,
-    pub(crate) held: Held,
+    pub(crate) batched: BatchedResponses,
     /// Requests that wait to be dispatched, with the connections that they own.
     dispatches: Mutex<Vec<(Box<Transaction>, Arc<Connection>)>>,
     has_dispatches: AtomicBool,
@@ -83,7 +83,7 @@ impl Context {
     /// No descriptors left.
     pub(crate) fn new(config: Config, policy: Policy) -> io::Result<Self> {
         Ok(Self {
-            held: Held::new(if policy.holds { config.hold_writes } else { Duration::ZERO }),
+            batched: BatchedResponses::new(if policy.holds { config.hold_writes } else { Duration::ZERO }),
             shared: Arc::new(Shared::new(config, policy)),
             poller: Poller::new()?,
             table: Table::default(),
@@ -138,10 +138,10 @@ impl Context {
 
     /// Holds the complete response of a connection that the caller owns. True: the caller wakes the watcher.
     pub(crate) fn hold(&self, connection: Arc<Connection>) -> bool {
-        let is_to_call = self.held.hold(connection, self.clock.peek());
+        let is_to_call = self.batched.hold(connection, self.clock.peek());
         if self.has_ended() {
-            // No thread sends held responses any more, and their connections keep the server alive.
-            self.held.clear();
+            // No thread sends batched responses any more, and their connections keep the server alive.
+            self.batched.clear();
         }
         is_to_call
     }
@@ -264,6 +264,6 @@ mod tests {
         assert_eq!(ways.map(keeps), [true; 3]);
         context.lifecycle.end();
         assert_eq!(ways.map(keeps), [false; 3]);
-        assert!(context.held.is_empty() && !context.flush_list.are_any());
+        assert!(context.batched.is_empty() && !context.flush_list.are_any());
     }
 }

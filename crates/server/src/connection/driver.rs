@@ -79,7 +79,7 @@ pub(crate) struct Ended {
     /// send them.
     pub(crate) hand_over: bool,
     /// The response is held: all of it is queued, to be sent together with others.
-    pub(crate) is_held: bool,
+    pub(crate) is_batched: bool,
 }
 
 /// What [`Connection::reclaim`] has done.
@@ -585,7 +585,7 @@ impl Connection {
     /// The application is done with the response. Ownership of the connection moves from the exchange to the calling
     /// thread.
     pub(crate) fn end_response(self: &Arc<Self>, ended: Ended) {
-        let Ended { then, transaction, rest, is_sent, hand_over, is_held } = ended;
+        let Ended { then, transaction, rest, is_sent, hand_over, is_batched } = ended;
         self.count(&transaction);
         // Where runners share a thread, the I/O side reads what the client has sent meanwhile.
         let shares_thread = self.shared.policy.waiting.is_by_ticket();
@@ -602,7 +602,7 @@ impl Connection {
         };
         if is_sent {
             self.run_from(next);
-        } else if is_held && !has_more {
+        } else if is_batched && !has_more {
             self.host.hold(self.clone());
         } else if hand_over || (shares_thread && has_unread) {
             self.host.hand_over(self.clone());
@@ -612,7 +612,7 @@ impl Connection {
     }
 }
 
-/// Methods for the thread that sends held responses.
+/// Methods for the thread that sends batched responses.
 impl Connection {
     /// Sends the response, which was held until now, and goes on with the connection.
     pub(crate) fn end_hold(self: &Arc<Self>) {

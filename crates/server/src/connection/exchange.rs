@@ -625,7 +625,7 @@ impl Parts {
             // The flush reports that a connection is broken.
             is_sent: end.is_sent && !end.is_broken,
             hand_over: end.is_left || finish == Finish::ByIo,
-            is_held: end.is_held,
+            is_batched: end.is_batched,
         };
         (connection, ended)
     }

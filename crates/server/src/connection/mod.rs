@@ -9,11 +9,11 @@
 //! from the request to stop until its end.
 
 pub(crate) mod backpressure;
+pub(crate) mod batched_responses;
 pub(crate) mod context;
 pub(crate) mod driver;
 pub(crate) mod exchange;
 pub(crate) mod flush_list;
-pub(crate) mod held;
 pub(crate) mod host;
 pub(crate) mod lifecycle;
 pub(crate) mod one_time_warnings;

@@ -84,7 +84,7 @@ pub(crate) trait Flushes: Send + Sync + 'static {
     fn add_coalescing(&self, connection: Arc<Connection>);
 
     /// A response is held, and no thread would send it in time.
-    fn watch_held(&self) {}
+    fn watch_batched(&self) {}
 
     /// Requests wait: whether the calling runner may hold a complete response until it has run more of them.
     fn may_hold(&self) -> bool {

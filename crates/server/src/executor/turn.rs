@@ -72,7 +72,7 @@ impl Turn<'_> {
                 self.executor.keep_a_spare_thread();
             }
         }
-        self.send_held();
+        self.send_batched();
         loop {
             let limit = self.dispatcher.most_runners();
             match self.dispatcher.queue.take(limit, self.executor.is_turn_over(), || self.now()) {
@@ -84,7 +84,7 @@ impl Turn<'_> {
                     if requests_wait {
                         self.executor.wake_runners();
                     }
-                    self.dispatcher.context().held.send();
+                    self.dispatcher.context().batched.send();
                     return None;
                 }
             }
@@ -120,17 +120,17 @@ impl Turn<'_> {
         self.dispatcher.context().clock.peek()
     }
 
-    /// Before the next call of the application: sends held responses if that call would delay them for too long,
+    /// Before the next call of the application: sends batched responses if that call would delay them for too long,
     /// assuming that it takes as long as the last one. After the last call, the runner sends them anyway.
-    fn send_held(&self) {
-        let held = &self.dispatcher.context().held;
-        if held.is_empty() {
+    fn send_batched(&self) {
+        let batched = &self.dispatcher.context().batched;
+        if batched.is_empty() {
             return;
         }
         let now = self.now();
         let next = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
-        if held.time_left(|| now).is_some_and(|left| left <= next) {
-            held.send();
+        if batched.time_left(|| now).is_some_and(|left| left <= next) {
+            batched.send();
         }
     }
 
@@ -173,7 +173,7 @@ impl Drop for Turn<'_> {
                 if self.dispatcher.queue.leave() {
                     self.executor.wake_runners();
                 }
-                self.dispatcher.context().held.send();
+                self.dispatcher.context().batched.send();
             }
         }
     }

@@ -70,7 +70,7 @@ pub(crate) enum Accepted {
     /// Sent or queued.
     Taken,
     /// All of the response is queued, and the caller holds it.
-    Held,
+    Batched,
     /// Sent or queued, and the producer must wait before the next block.
     Full,
     /// Discarded: the connection is broken, or the request's deadline has passed.
@@ -250,7 +250,7 @@ impl Delivery {
         let mut sending = lock(&self.sending);
         if may_hold && sending.hold(progress) {
             plan.queue_rest(&mut sending, blocks, most, keep);
-            let accepted = if sending.is_over() { Accepted::Gone } else { Accepted::Held };
+            let accepted = if sending.is_over() { Accepted::Gone } else { Accepted::Batched };
             return (accepted, After::default());
         }
         sending.note_produced(progress);

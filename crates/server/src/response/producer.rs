@@ -579,8 +579,8 @@ impl Response {
                 Sent::Gone
             }
             Accepted::Full => Sent::Full,
-            Accepted::Taken | Accepted::Held if self.has_ended() => Sent::Enough,
-            Accepted::Taken | Accepted::Held => Sent::Taken,
+            Accepted::Taken | Accepted::Batched if self.has_ended() => Sent::Enough,
+            Accepted::Taken | Accepted::Batched => Sent::Taken,
         }
     }
 }

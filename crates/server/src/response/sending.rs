@@ -167,7 +167,7 @@ pub(crate) struct End {
     /// The I/O side sends the rest.
     pub(crate) is_left: bool,
     /// All of it is queued, because it is held.
-    pub(crate) is_held: bool,
+    pub(crate) is_batched: bool,
 }
 
 /// See the module.
@@ -186,7 +186,7 @@ pub(crate) struct Sending {
     /// Some of the response has been written to a file.
     has_spilled: bool,
     /// The response is complete and held.
-    is_held: bool,
+    is_batched: bool,
     /// Since when queued bytes have waited for the client without a break; [`NEVER`]: none wait.
     waiting_since: Millis,
     /// A part of a file that has to be read from the disk before it is sent; until then the socket counts as full.
@@ -208,7 +208,7 @@ impl Sending {
             is_blocked: false,
             is_pushed: false,
             has_spilled: false,
-            is_held: false,
+            is_batched: false,
             waiting_since: NEVER,
             unread: None,
             sent_then: 0,
@@ -336,7 +336,7 @@ impl Sending {
         let holds = progress.is_complete && matches!(self.state, SendState::Idle) && self.takes_writes();
         if holds {
             self.note_produced(progress);
-            self.is_held = true;
+            self.is_batched = true;
         }
         holds
     }
@@ -372,13 +372,13 @@ impl Sending {
             self.state = SendState::Idle;
         }
         self.has_spilled = false;
-        let is_held = std::mem::take(&mut self.is_held) && !is_sent && !is_broken;
+        let is_batched = std::mem::take(&mut self.is_batched) && !is_sent && !is_broken;
         if is_sent {
             self.waiting_since = NEVER;
         }
         // A runner whose writes are limited leaves all the rest to the I/O side.
         let is_left = leaves_rest || (limits.policy.most_by_runner.is_some() && !is_sent && !is_broken);
-        End { timed_out, has_spilled, is_sent, is_broken, is_left, is_held }
+        End { timed_out, has_spilled, is_sent, is_broken, is_left, is_batched }
     }
 
     /// Notes that some of the response has been written to a file, unless its producer has ended it.

@@ -47,7 +47,7 @@ pub(super) fn longest_wait(context: &Context, now: Millis) -> Option<Duration> {
 pub(super) fn drain(parts: &Parts, host: &Arc<ConnectionHost>, is_blocked: impl Fn(Duration) -> bool) -> Drained {
     let Parts { context, dispatcher, .. } = parts;
     // They are complete, so they are not to be cut off if this is the end.
-    context.held.send();
+    context.batched.send();
     let is_overdue = || context.lifecycle.is_overdue(context.clock.now());
     let finished = parts.accepting.finish(host, is_overdue(), || is_blocked(accepting::BLOCKED));
     if context.lifecycle.is_to_sweep() {
@@ -73,7 +73,7 @@ pub(super) fn end(parts: &Parts) {
         return;
     }
     may_panic("end");
-    context.held.send();
+    context.batched.send();
     parts.accepting.close();
     for exchange in dispatcher.queue.clear() {
         exchange.abort(503, Some("The server is stopping."));
@@ -88,7 +88,7 @@ pub(super) fn end(parts: &Parts) {
         connection.account_aborted();
     }
     context.flush_list.clear();
-    context.held.clear();
+    context.batched.clear();
     drop(context.take_dispatches());
     context.disk.end();
     parts.accounting.close_log();

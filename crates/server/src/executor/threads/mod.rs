@@ -252,7 +252,7 @@ impl Flushes for Threads {
         }
     }
 
-    fn watch_held(&self) {
+    fn watch_batched(&self) {
         self.roles.alert();
     }
 
@@ -318,21 +318,21 @@ impl Watched for Watching<'_> {
 
     fn longest_poll_interval(&self) -> Option<Duration> {
         let context = &self.threads.context;
-        let (held, coalesced) =
-            (context.held.longest_sleep(|| context.clock.peek()), context.flush_list.longest_sleep());
-        held.into_iter().chain(coalesced).min()
+        let (batched, coalesced) =
+            (context.batched.longest_sleep(|| context.clock.peek()), context.flush_list.longest_sleep());
+        batched.into_iter().chain(coalesced).min()
     }
 
-    fn send_held(&self) {
+    fn send_batched(&self) {
         let context = &self.threads.context;
-        if context.held.is_due(|| context.clock.peek()) {
-            context.held.send();
+        if context.batched.is_due(|| context.clock.peek()) {
+            context.batched.send();
         }
         self.events.send_coalesced();
     }
 
     fn leave_watch(&self) {
-        self.threads.context.held.leave_watch();
+        self.threads.context.batched.leave_watch();
         self.threads.context.flush_list.leave_watch();
     }
 

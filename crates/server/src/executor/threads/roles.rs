@@ -49,7 +49,7 @@ pub(crate) trait Watched {
         None
     }
     /// Sends the responses and coalesced blocks that have been held for the maximum time.
-    fn send_held(&self) {}
+    fn send_batched(&self) {}
     /// The watcher leads from now on, or sleeps until it is called.
     fn leave_watch(&self) {}
     /// Polls and handles events once, for a leader that is busy in the application.
@@ -232,7 +232,7 @@ impl Roles {
             if self.has_ended() {
                 return Role::Retire;
             }
-            watched.send_held();
+            watched.send_batched();
             if call == Call::None && interval < POLL_INTERVAL {
                 // The time was too short to judge a leader.
                 continue;

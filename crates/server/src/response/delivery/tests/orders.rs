@@ -108,8 +108,8 @@ struct Todo {
     tick: bool,
     /// The owner has to flush.
     flush: bool,
-    /// The connection is on the list of held responses.
-    held: bool,
+    /// The connection is on the list of batched responses.
+    batched: bool,
 }
 
 struct World {
@@ -295,7 +295,7 @@ impl World {
             9 | 10 => self.take([1, 700, 3_000, 20_000, 200_000][self.below(5)]),
             11 => self.tick(),
             12 => self.store(),
-            14 => self.send_held(),
+            14 => self.send_batched(),
             15 => self.reclaim(),
             13 => match self.below(6) {
                 0 => self.time_out(),
@@ -405,19 +405,19 @@ impl World {
         self.as_io(|| {
             let Todo { writable, push, flush, .. } = {
                 let mut todo = lock(&self.todo);
-                let Todo { tick, held, .. } = *todo;
-                std::mem::replace(&mut *todo, Todo { tick, held, ..Todo::default() })
+                let Todo { tick, batched, .. } = *todo;
+                std::mem::replace(&mut *todo, Todo { tick, batched, ..Todo::default() })
             };
-            // While the response is held, the list of held responses owns the connection.
-            let held = lock(&self.todo).held;
+            // While the response is held, the list of batched responses owns the connection.
+            let batched = lock(&self.todo).batched;
             // The flush list drains a connection that was pushed, even if its owner has changed since.
-            if push || (writable && (held || self.stage() == Stage::Responding)) {
+            if push || (writable && (batched || self.stage() == Stage::Responding)) {
                 let after = self.delivery.drain(true, false, &self.limits, self);
                 self.follow_up(after);
             }
             match self.stage() {
                 // The drain above may have sent the rest of the response.
-                Stage::Flushing { keep } if !held && (writable || push || flush) => self.flush(writable, keep),
+                Stage::Flushing { keep } if !batched && (writable || push || flush) => self.flush(writable, keep),
                 Stage::Responding | Stage::Flushing { .. } | Stage::Closed => {}
             }
         });
@@ -586,13 +586,13 @@ impl World {
         assert_eq!(end.timed_out.is_some(), lock(&self.was_timed_out).is_some());
         *lock(&self.producer) = Some(producer);
         *lock(&self.stage) = Stage::Flushing { keep };
-        lock(&self.todo).held = end.is_held;
-        lock(&self.todo).flush = !end.is_held;
+        lock(&self.todo).batched = end.is_batched;
+        lock(&self.todo).flush = !end.is_batched;
     }
 
     /// Sends the held response.
-    fn send_held(&self) {
-        if std::mem::take(&mut lock(&self.todo).held)
+    fn send_batched(&self) {
+        if std::mem::take(&mut lock(&self.todo).batched)
             && let Stage::Flushing { keep } = self.stage()
         {
             self.flush(false, keep);
@@ -665,7 +665,7 @@ impl World {
             self.take(1 << 20);
             self.serve();
             self.tick();
-            self.send_held();
+            self.send_batched();
             if *lock(&self.responses) > 50 {
                 return;
             }

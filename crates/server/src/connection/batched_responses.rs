@@ -1,5 +1,5 @@
-//! Held responses: while further requests wait for the application, a small complete response is not sent at once but
-//! held, and several held responses are sent one directly after the other.
+//! Batched responses: while further requests wait for the application, a small complete response is not sent at once but
+//! held, and several batched responses are sent one directly after the other.
 //!
 //! This happens only while the server has little time to spare: clients that are answered together ask again together,
 //! and a server that could work meanwhile would wait for them.
@@ -37,14 +37,14 @@ struct List {
 }
 
 /// See the module.
-pub(crate) struct Held {
+pub(crate) struct BatchedResponses {
     list: Mutex<List>,
     count: AtomicUsize,
     limit: Duration,
     watch: Watch,
 }
 
-impl Held {
+impl BatchedResponses {
     /// An empty list. `limit`: how long a response may be held; zero: no response is held.
     pub(crate) fn new(limit: Duration) -> Self {
         Self { list: Mutex::default(), count: AtomicUsize::new(0), limit, watch: Watch::default() }
@@ -72,7 +72,7 @@ impl Held {
         self.count.load(Ordering::SeqCst) == 0
     }
 
-    /// The time until the oldest held response has to be sent. `None`: nothing is held. `now` is called only if
+    /// The time until the oldest batched response has to be sent. `None`: nothing is held. `now` is called only if
     /// something is.
     #[inline]
     pub(crate) fn time_left(&self, now: impl FnOnce() -> Instant) -> Option<Duration> {
@@ -88,7 +88,7 @@ impl Held {
         self.time_left(now) == Some(Duration::ZERO)
     }
 
-    /// Sends all held responses. A panic in one breaks its connection only.
+    /// Sends all batched responses. A panic in one breaks its connection only.
     pub(crate) fn send(&self) {
         if self.is_empty() {
             return;
@@ -120,14 +120,14 @@ impl Held {
         std::mem::take(&mut list.connections)
     }
 
-    /// Called by the watcher when it ceases to watch, or sleeps until it is called: the next [`Held::hold`] has it
+    /// Called by the watcher when it ceases to watch, or sleeps until it is called: the next [`BatchedResponses::hold`] has it
     /// woken.
     pub(crate) fn leave_watch(&self) {
         self.watch.leave();
     }
 
     /// Called by the watcher: how long it may sleep so that no response is held for longer than `limit`. `None`: any
-    /// time; the next [`Held::hold`] has it woken.
+    /// time; the next [`BatchedResponses::hold`] has it woken.
     pub(crate) fn longest_sleep(&self, now: impl FnOnce() -> Instant) -> Option<Duration> {
         if !self.is_on() {
             return None;
