@@ -142,8 +142,10 @@ fn date_and_server_are_the_applications_if_it_gives_them() {
     assert_eq!(head.bytes(), expected.as_bytes());
     head.clear();
     head.status(b"200 OK").unwrap();
+    head.field(b"Vary", b"Cookie").unwrap();
     head.finish(GET, Some(0), DATE, b"");
-    let expected = "HTTP/1.1 200 OK\r\nDate: Sat, 21 Nov 2026 12:00:00 GMT\r\nContent-Length: 0\r\n\r\n";
+    let expected =
+        "HTTP/1.1 200 OK\r\nVary: Cookie\r\nDate: Sat, 21 Nov 2026 12:00:00 GMT\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(head.bytes(), expected.as_bytes(), "no Server field when the server has no name");
 }
 

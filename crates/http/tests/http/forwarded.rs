@@ -107,6 +107,7 @@ fn the_client_is_the_last_address_that_is_not_trusted() {
         ("FOR=\"[2001:DB8::7]:4711\"", "[2001:db8::7]:4711"),
         ("for=192.0.2.7;proto=http;by=203.0.113.43", "192.0.2.7:0"),
         ("by=_x; for=192.0.2.7 ; ext=\"a\\\"b;c\";", "192.0.2.7:0"),
+        ("exten=1;for=192.0.2.7;proto=http", "192.0.2.7:0"),
         ("for=192.0.2.8, for=192.0.2.7, for=10.0.0.2", "192.0.2.7:0"),
         ("for=\"<script>, for=192.0.2.7, for=10.0.0.2", "192.0.2.7:0"),
         ("for=10.0.0.2;=,for=192.0.2.7", "192.0.2.7:0"),
@@ -198,7 +199,7 @@ fn a_name_with_an_underscore_for_a_dash_is_not_read_but_recognized() {
     for name in ["X_Forwarded_For", "x-forwarded_for", "X_FORWARDED-PROTO", "X-Forwarded_Prefix"] {
         assert!(!is_forwarded(name.as_bytes()) && resembles_forwarded(name.as_bytes()), "{name}");
     }
-    for name in ["X-Forwarded-For", "Forwarded"] {
+    for name in ["X-Forwarded-For", "Forwarded", "x-forwarded-host", "X-FORWARDED-HOST", "x-forwarded-port"] {
         assert!(is_forwarded(name.as_bytes()) && !resembles_forwarded(name.as_bytes()), "{name}");
     }
     for name in ["", "_", "X_Forwarded_User", "Forwarded_", "X__Forwarded_For", "X_Forwarded_Prefix_", &"_".repeat(99)]
@@ -386,6 +387,8 @@ fn what_a_trusted_proxy_states_in_a_wrong_form_is_refused() {
                 "for=192.0.2.7;x=\"a,b\"",
                 "for=192.0.2.7;x=\"a, for=192.0.2.8;y=\";z=\"b\"",
                 "for=192.0.2.7;x=\"a\\",
+                "for=192.0.2.7;x=\"a\u{1}\"",
+                "for=192.0.2.7;x=\"a\\\u{1}\"",
                 "for=192.0.2.7;proto=ftp",
                 "for=192.0.2.7;proto=\"http \"",
                 "for=192.0.2.7;host=\"a/b\"",

@@ -54,6 +54,16 @@ fn content_length() {
 }
 
 #[test]
+fn fields_of_proxies_are_noticed() {
+    for name in ["Forwarded", "X-Forwarded-For", "x-forwarded-host", "X-Forwarded-Prefix"] {
+        assert!(framing_of("1.1", &format!("{name}: a\r\nX: y\r\n")).unwrap().has_forwarded, "{name}");
+    }
+    for name in ["X-Forwarded-User", "Forwarde", "Fordwarded", "X-Forwarded-Fro"] {
+        assert!(!framing_of("1.1", &format!("{name}: a\r\n")).unwrap().has_forwarded, "{name}");
+    }
+}
+
+#[test]
 fn transfer_encoding() {
     for value in ["chunked", "CHUNKED", "cHuNkEd", " \tchunked\t "] {
         let framing = framing_of("1.1", &format!("Transfer-Encoding: {value}\r\n")).unwrap();

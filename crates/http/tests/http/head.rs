@@ -188,6 +188,19 @@ fn a_tls_client_is_told_that_this_is_plain_http() {
     let mut head = RequestHead::default();
     let step = HeadParser::default().parse(b"\x16\x03\x01", &Limits::default(), &mut head);
     assert!(matches!(step, HeadStep::Refused(refusal) if refusal.reason.contains("TLS")));
+    let step = HeadParser::default().parse(b"GET\x16 ", &Limits::default(), &mut head);
+    assert!(matches!(step, HeadStep::Refused(refusal) if !refusal.reason.contains("TLS")));
+}
+
+#[test]
+fn the_refusal_of_a_bare_line_feed_names_it() {
+    for bytes in ["GET / HTTP/1.1\n", "GET / HTTP/1.1\r\n\n", "GET / HTTP/1.1\r\nHost: a\n"] {
+        let step = HeadParser::default().parse(bytes.as_bytes(), &Limits::default(), &mut RequestHead::default());
+        assert!(
+            matches!(step, HeadStep::Refused(refusal) if refusal.reason.contains("line feed")),
+            "{bytes:?}: {step:?}"
+        );
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::{Index, select};
 use proptest::strategy::Strategy;
-use tailrace_http::framing::{BodyLength, RequestFraming, packet_framing};
+use tailrace_http::framing::{BodyLength, RequestFacts, RequestFraming, ResponseFormat, packet_framing};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::{Limits, Refusal};
 use tailrace_http::request_head::{Field, RequestHead, Span, TargetForm, Version};
@@ -126,6 +126,18 @@ fn a_packet_of_nginx_is_a_request_head() {
     assert_eq!((body, keep_alive, expects_continue), (BodyLength::Known(5), false, false));
     assert!(!has_forwarded);
     assert_eq!(host.map(|host| request.text(host)), Some("example.org"));
+}
+
+#[test]
+fn the_host_and_the_fields_of_proxies_are_found_among_fields_of_the_same_length() {
+    let forwarded = [GET[0], GET[1], ("HTTP_HOST", "a"), ("HTTP_LINK", "b"), ("HTTP_FORWARDED", "for=_x")];
+    let framing = request(&forwarded).framing;
+    assert_eq!(framing.host.map(|host| host.of(&packet(&forwarded)).to_vec()), Some(b"a".to_vec()));
+    assert!(framing.has_forwarded);
+    let request = request(&[GET[0], GET[1], ("HTTP_X_FORWARDED_FOR", "192.0.2.1")]);
+    assert!(request.framing.has_forwarded);
+    let facts = RequestFacts::of_packet(&request.bytes, &request.head);
+    assert_eq!(facts, RequestFacts { format: ResponseFormat::Packet, is_head: false, keep_alive: false });
 }
 
 #[test]
@@ -310,6 +322,10 @@ fn large_packets_are_refused_before_they_arrive() {
     let large = packet(&[GET[0], GET[1], ("A", &"a".repeat(100))]);
     let (outcome, arrived) = read_cut(&large, 0..large.len(), &limits);
     assert_eq!((outcome.unwrap().unwrap_err().status, arrived), (431, 4));
+    let filling = 100 - (packet(GET).len() - 4) - 5;
+    let fitting = packet(&[GET[0], GET[1], ("A", &"a".repeat(filling))]);
+    assert_eq!(fitting.len(), 4 + 100);
+    assert!(read(&fitting, &limits).unwrap().is_ok());
     let fields = [GET[0], GET[1], ("HTTP_A", ""), ("HTTP_B", ""), ("HTTP_C", "")];
     assert!(read(&packet(&fields[..4]), &limits).unwrap().is_ok());
     assert_eq!(read(&packet(&fields), &limits).unwrap().unwrap_err().status, 431);
