@@ -160,11 +160,11 @@ def _doctor(
 ) -> int:
     """Explain how a response is delivered and what would make it faster.
 
-    The application runs in this process, on the real server, and is called several times (--times, plus two). Each
-    finding states its measured cost and the code change that fixes it; see docs/doctor.md. Accepts the options of
-    `tailrace serve`, and settings from the same places; --gevent, --debug, --reload and --workers have no effect.
+    Run the application in this process, on an actual Tailrace server, and call it several times (--times, plus two).
+    Each finding states its measured cost and the code change that fixes it; see docs/doctor.md. Accepts the options
+    of `tailrace serve`, and settings from the same places; --gevent, --debug, --reload and --workers have no effect.
 
-    With --live, asks a running server, at the address of its --status, which ten endpoints cost the most, and why.
+    With --live, asks a running server, at its --status address, which ten endpoints cost the most, and why.
 
     Exit status: 0 without findings, 1 with findings, 2 for a usage error or if there is no response, 3 if the
     application cannot be loaded.
@@ -302,7 +302,7 @@ cli.add_command(
 def _threads(status: str | None, pid: int | None, json: bool, config: str | None) -> None:
     """Print what each thread of a running server is doing: its state, request, time and Python stack.
 
-    Asks the server at the address of its --status, which may also come from TAILRACE_STATUS or the settings file. With
+    Asks the server at its --status address, which may also come from TAILRACE_STATUS or the settings file. With
     --pid, reads a process: a worker, a master, or any Python program. This requires the same user or root, and shows no
     requests. Stacks need `pip install 'tailrace[status]'`.
     """
@@ -362,7 +362,7 @@ Examples:
 def _top(status: str | None, interval: float, config: str | None) -> None:
     """Show the requests and threads of a running server live, in the terminal.
 
-    Asks the server at the address of its --status, which may also come from TAILRACE_STATUS or the settings file. Press
+    Asks the server at its --status address, which may also come from TAILRACE_STATUS or the settings file. Press
     Enter to show the stack of a thread, ? to explain each figure, and 1 to 6 to sort by a column. Needs `pip install
     'tailrace[top]'`; stacks need `tailrace[status]`.
     """
@@ -619,7 +619,7 @@ cli.add_command(
 Examples:
   pip install 'tailrace[compare]'
   tailrace compare --install                           install the other servers
-  tailrace compare --quick                             a first overview
+  tailrace compare --quick                             a quick overview
   tailrace compare                                     everything: one hour
   tailrace compare --only pong_c64,flask_c16 --rounds 12
   tailrace compare --servers tailrace,granian,gthread

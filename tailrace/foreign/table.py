@@ -722,7 +722,7 @@ TABLE: Final[tuple[Row, ...]] = (
         ),
     ),
     needless(
-        "compressed siblings such as app.js.gz are sent by default (--static-precompressed)",
+        "precompressed files such as app.js.gz are sent by default (--static-precompressed)",
         uwsgi="--static-gzip= --static-gzip-all --static-gzip*",
     ),
     option(

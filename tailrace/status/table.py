@@ -47,7 +47,10 @@ INFO: Final = Metric(
 _OF_MASTER: Final = (
     Metric("workers", "master", GAUGE, "uptime", "", "tailrace_uptime_seconds", "Time since the master started."),
     Metric("workers", "master", GAUGE, "ready", "", "tailrace_ready", "1 while /ready answers 200, else 0."),
-    Metric("workers", "master", GAUGE, "wanted", "", "tailrace_workers_wanted", "Workers wanted."),
+    Metric(
+        *("workers", "master", GAUGE, "wanted", "", "tailrace_workers_wanted"),
+        "Number of workers that the master keeps running.",
+    ),
     Metric(
         *("workers", "master", GAUGE, "workers", "state", "tailrace_workers"),
         "Workers by state.",
@@ -55,7 +58,7 @@ _OF_MASTER: Final = (
     ),
     Metric(
         *("workers", "master", COUNTER, "restarts", "reason", "tailrace_worker_restarts"),
-        "Workers replaced, or failed to load, by reason.",
+        "Workers that were replaced or failed to load, by reason.",
     ),
 )
 RESIDENT: Final = Metric(

@@ -179,6 +179,7 @@ pub fn decode(rest: &[u8], dot_files: DotFiles) -> Result<RelativePath, PathErro
         return Err(PathError::TooLong);
     }
     let text = String::from_utf8(text).map_err(|_| PathError::NotUtf8)?;
+    // U+0080 to U+009F; those of ASCII have been found.
     if text.chars().any(char::is_control) {
         return Err(PathError::Control);
     }
@@ -212,6 +213,7 @@ fn decode_segment(segment: &[u8], text: &mut Vec<u8>) -> Result<(), PathError> {
         };
         match octet {
             b'/' | b'\\' => return Err(PathError::Separator),
+            0..=0x1f | 0x7f => return Err(PathError::Control),
             _ => text.push(octet),
         }
     }

@@ -86,8 +86,8 @@ figures! {
         "Memory held for clients."
         "Request heads, request bodies, and responses that clients have not accepted yet. See `--client-memory`.";
     Heads: gauge "heads" "memory" "tailrace_request_head_memory_bytes"
-        "Memory of request heads, and of requests that arrived behind them."
-        "It is included in the memory held for clients.";
+        "Memory of request heads, and of pipelined requests behind them."
+        "Included in the memory held for clients.";
     Buffered: gauge "buffered" "memory" "tailrace_response_memory_bytes"
         "Memory of responses that clients have not accepted yet."
         "See `--response-buffer`.";
@@ -124,7 +124,7 @@ macro_rules! families {
 /// Metrics of other words of the worker slot: threads and connections by their state, and finished responses.
 const FAMILIES: [Row; 10] = families! {
     "threads" in states: gauge "connections" "tailrace_threads" by "state"
-        "Threads by state; with greenlets, the threads that run requests."
+        "Threads by state; with `--gevent`, the greenlets that run requests, and the I/O thread."
         "See [threads](status-json.md#threads).";
     "connections" in states: gauge "connections" "tailrace_connections_by_state" by "state"
         "Open connections by state."
@@ -136,7 +136,7 @@ const FAMILIES: [Row; 10] = families! {
         "Responses by ending."
         "`complete`, `client-gone`, `broken`, `timed-out` or `cut`.";
     "paths" in deliveries: counter "requests" "tailrace_responses_delivered" by "path"
-        "Responses by the delivery of their bodies."
+        "Responses by how their bodies were sent."
         "See [paths](status-json.md#paths).";
     "held" in sizes: counter "requests" "tailrace_responses_held"
         "Responses held, to be sent together with others.";
