@@ -365,7 +365,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         1,
         "Number of worker processes. auto: one per available CPU.",
         PROCESSES,
-        details="A master process holds the sockets, watches the workers and replaces them.",
+        details=(
+            "A master process holds the sockets, watches the workers and replaces them. `auto` counts the CPUs that "
+            "the process may run on, up to the CPU quota of its container, rounded up; SIGHUP counts again. See "
+            "[containers.md](guides/containers.md)."
+        ),
         short="-w",
         example="auto",
         absent={**_NO_WORKERS, Place.RELOAD: "only one worker runs", Place.DEBUG: "only one process serves"},
@@ -617,7 +621,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         details=(
             "Above this limit, the oldest incomplete requests get 503. Half of the memory is for responses "
             "(`--response-buffer`; the excess moves to files and does not count), and a quarter is for request bodies "
-            "(`--body-buffer`). The default is larger if these two options need more."
+            "(`--body-buffer`). The default is larger if these two options need more. In a container with a memory "
+            "limit, the default is a quarter of the limit divided by the number of workers, from 16 MiB to 512 MiB. "
+            "See [containers.md](guides/containers.md)."
         ),
         example="1GiB",
     ),

@@ -5,23 +5,29 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from tailrace.cli.options import OPTIONS
 from tailrace.cli.static_values import FINGERPRINTED
+from tailrace.system.cgroup import Machine
 
-# The default of --client-memory.
+# The default of --client-memory. Where a cgroup limits the memory, all workers together have at most this share of it.
 CLIENT_MEMORY: Final = 512 << 20
+CLIENT_SHARE: Final = 1 / 4
+# With less, large responses and bodies would always be in files.
+_LEAST_CLIENT_MEMORY: Final = 16 << 20
 # What a browser need not ask for again: another content has another name.
 FINGERPRINTED_FOREVER: Final = "public, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Option values. Sizes are in bytes and times in seconds; None is what the option's text says for no value."""
+    """Option values, and the machine that some defaults depend on.
 
+    Sizes are in bytes and times in seconds; None is what the option's text says for no value."""
+
+    machine: Machine
     app: str | None
     factory: bool
     chdir: str | None
@@ -110,7 +116,7 @@ class ServerSettings:
     @property
     def worker_count(self) -> int:
         """The number of workers; `auto` is one for each CPU that may be used."""
-        return len(os.sched_getaffinity(0)) if self.workers == "auto" else int(self.workers)
+        return self.machine.cpus if self.workers == "auto" else int(self.workers)
 
     @property
     def concurrency(self) -> int:
@@ -121,13 +127,20 @@ class ServerSettings:
     def memory(self) -> tuple[int, int, int]:
         """Bytes that a worker holds for its clients in all, and of these, bytes for responses and for request
         bodies."""
-        total = CLIENT_MEMORY if self.client_memory is None else self.client_memory
+        total = self._default_client_memory if self.client_memory is None else self.client_memory
         responses = total // 2 if self.response_buffer is None else self.response_buffer
         bodies = total // 4 if self.body_buffer is None else self.body_buffer
         if self.client_memory is None:
             # A quarter of the total is kept for heads and small bodies.
             total = max(total, (responses + bodies) * 4 // 3)
         return total, responses, bodies
+
+    @property
+    def _default_client_memory(self) -> int:
+        if self.machine.memory is None:
+            return CLIENT_MEMORY
+        share = int(self.machine.memory * CLIENT_SHARE) // self.worker_count
+        return max(_LEAST_CLIENT_MEMORY, min(CLIENT_MEMORY, share))
 
     @property
     def static_mounts(self) -> list[tuple[str, str, bool]]:

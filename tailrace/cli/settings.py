@@ -22,6 +22,7 @@ from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.unknown import nearest
 from tailrace.errors import ConfigError
 from tailrace.logs import log
+from tailrace.system import cgroup
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -57,14 +58,14 @@ Settings = dict[str, Setting]
 
 
 def effective(settings: Settings) -> ServerSettings:
-    """The values alone, with what follows from `debug` and `reload`."""
+    """The values alone, with what follows from `debug` and `reload`, and the machine as it is now."""
     values = {name: setting.value for name, setting in settings.items()}
     if values["debug"] or values["reload"]:
         values["workers"] = 1
     if values["debug"]:
         # A breakpoint stops the only thread for any time.
         values["hang_timeout"] = 0.0
-    return ServerSettings(**values)
+    return ServerSettings(cgroup.machine(), **values)
 
 
 def resolve(

@@ -6,20 +6,26 @@ import json
 
 from tailrace.cli.option import GROUPS
 from tailrace.cli.options import BY_NAME, OPTIONS
-from tailrace.cli.settings import Settings
+from tailrace.cli.server_settings import ServerSettings
+from tailrace.cli.settings import Settings, effective
+from tailrace.logs import log
 
 
 def as_json(settings: Settings) -> str:
-    """A JSON object with the value and the source of each option."""
-    shown = {
+    """A JSON object with the value and the source of each option, and with what follows from the machine."""
+    machine = _of_the_machine(effective(settings))
+    shown: dict[str, dict[str, object]] = {
         name: {"value": BY_NAME[name].kind.write(value) if value is not None else None, "source": source}
         for name, (value, source) in settings.items()
     }
+    for name, follows in machine.items():
+        shown[name]["machine"] = follows
     return json.dumps(shown, indent=2)
 
 
 def as_toml(settings: Settings) -> str:
     """A TOML file that `--config` takes; settings without a value are comments."""
+    machine = _of_the_machine(effective(settings))
     lines = []
     for group in GROUPS:
         lines.append(f"# {group}")
@@ -31,9 +37,21 @@ def as_toml(settings: Settings) -> str:
                     if value is None
                     else f"{option.name} = {_toml(option.kind.write(value))}"
                 )
-                lines.append(f"{written:<44} # {source}")
+                follows = f"; {machine[option.name]}" if option.name in machine else ""
+                lines.append(f"{written:<44} # {source}{follows}")
         lines.append("")
     return "\n".join(lines).rstrip()
+
+
+def _of_the_machine(chosen: ServerSettings) -> dict[str, str]:
+    """What the machine makes of options, in words."""
+    machine, shown = chosen.machine, {}
+    if chosen.workers == "auto":
+        shown["workers"] = f"{chosen.worker_count} for {machine.cpus_shown}"
+    if chosen.client_memory is None and machine.memory is not None:
+        workers = log.counted(chosen.worker_count, "worker")
+        shown["client_memory"] = f"{chosen.memory[0] >> 20} MiB for {machine.memory_shown} and {workers}"
+    return shown
 
 
 def _toml(value: object) -> str:

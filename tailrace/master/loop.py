@@ -29,6 +29,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from tailrace._tailrace import Scoreboard
@@ -44,10 +45,10 @@ from tailrace.master.workers import Ending, Hung, Killed, Worker
 from tailrace.status import snapshot
 from tailrace.status.snapshot import Snapshot
 from tailrace.status.state import State
-from tailrace.system import forks, signals, sockets
+from tailrace.system import cgroup, forks, signals, sockets
 from tailrace.worker import main as worker_main
 from tailrace.worker import report
-from tailrace.worker.announce import announce, announce_loading
+from tailrace.worker.announce import announce, announce_loading, announce_machine
 from tailrace.worker.hooks import WorkerInfo
 from tailrace.worker.main import WorkerSetup, WorkerStart
 from tailrace.worker.report import Failure
@@ -412,8 +413,19 @@ class Master:
             self._service.begin_upgrade("SIGHUP, with --preload an upgrade")
             return
         log.logger.info("SIGHUP: replacing the workers%s", " once more" if self._plan.is_reloading else "")
+        self._fit_machine()
         self._service.reloading()
         self._plan.reload(now)
+
+    def _fit_machine(self) -> None:
+        """Reads again what the server may use, which can change while a container runs."""
+        before, found = self._settings, cgroup.machine()
+        if found == before.machine:
+            return
+        self._settings = replace(before, machine=found)
+        if self._settings.worker_count != before.worker_count:
+            self._plan.resize(self._settings.worker_count)
+        announce_machine(self._settings, self._plan.wanted)
 
     def _restart(self, changed: FilesChanged) -> None:
         """Ends all workers because files have changed. New connections wait until a worker with the new code serves."""

@@ -249,13 +249,16 @@ class Plan:
             worker.phase = Draining(now + (BOOT_LEAVING if worker.is_booting else self._graceful + LEAVING))
         return told
 
+    def resize(self, wanted: int) -> None:
+        """Another number of workers is wanted: as many of these as there are places for."""
+        # Each worker needs a second place, for its successor.
+        self.wanted = max(1, min(wanted, (self._places + 1) // 2))
+
     def grow(self) -> bool:
         """One worker more is wanted; False when there is no place for it."""
-        # Each worker needs a second place, for its successor.
-        if self.wanted * 2 >= self._places:
-            return False
-        self.wanted += 1
-        return True
+        before = self.wanted
+        self.resize(before + 1)
+        return self.wanted > before
 
     def shrink(self) -> bool:
         """One worker less is wanted; False for the last one."""

@@ -1,4 +1,4 @@
-"""The first lines of the log: version, process, application, addresses, and folders of files."""
+"""The first lines of the log: version, process, application, machine, addresses, and folders of files."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ LOADING_AFTER: Final = 1.0
 def announce(
     settings: ServerSettings, application: WSGIApplication | None, listeners: list[sockets.Listener], workers: int = 0
 ) -> None:
-    """Logs version, process, application, addresses and folders of files. workers: how many the master has; 0: there is
-    no master."""
+    """Logs version, process, application, machine, addresses and folders of files. workers: how many the master has; 0:
+    there is no master."""
     if not log.logger.isEnabledFor(logging.INFO):
         return
     name = settings.app or getattr(application, "__qualname__", None) or type(application).__name__
     with_what = f" with {log.counted(workers, 'worker')}" if workers else ""
     with_what += " on gevent" * settings.gevent
     log.logger.info("tailrace %s, process %d, serves %s%s", __version__, os.getpid(), name, with_what)
+    announce_machine(settings, workers)
     if settings.debug:
         log.logger.info(
             "debug: one request at a time on the main thread, breakpoint() works here, and the browser shows "
@@ -43,6 +44,22 @@ def announce(
         log.logger.info("listening on %s", listener.shown)
     if files := _files(settings):
         log.logger.info("files: %s", ", ".join(files))
+
+
+def announce_machine(settings: ServerSettings, workers: int = 0) -> None:
+    """Logs the CPUs and the memory, and what follows from them, if anything does. workers: as for `announce`."""
+    machine = settings.machine
+    if machine.fault:
+        log.logger.warning(
+            "%s, so this limit is ignored; set --workers and --client-memory to what the container may use",
+            machine.fault,
+        )
+    if settings.workers != "auto" and machine.memory is None:
+        return
+    found = ", ".join(filter(None, [machine.cpus_shown, machine.memory_shown]))
+    count = f"{log.counted(workers, 'worker')}, " * (workers > 0)
+    each = " each" * (workers > 1)
+    log.logger.info("%s: %s%d MiB of client memory%s", found, count, settings.memory[0] >> 20, each)
 
 
 def announce_loading(settings: ServerSettings) -> None:

@@ -51,7 +51,8 @@ BLOCKS = [block for page in PAGES for block in blocks(page)]
 EVERY = pytest.mark.parametrize("block", BLOCKS, ids=str)
 # Options of other programs, and of Tailrace's own commands, that the text names.
 OTHER_FLAGS = {
-    *("--cpus", "--http2-prior-knowledge", "--unix-socket", "--verbose", "--help", "--version", "--build"),
+    *("--cpus", "--cpuset-cpus", "--memory"),
+    *("--http2-prior-knowledge", "--unix-socket", "--verbose", "--help", "--version", "--build"),
     *("--tool", "--cfg", "--now"),
     # Of other servers, and what there is not.
     *("--worker-connections", "--access-logfile", "--http-socket", "--daemon", "--keep-alive"),

@@ -1,7 +1,6 @@
 """The options table, and what derives from it."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import from_keywords, resolve
 from tailrace.errors import ConfigError
 from tailrace.paste import keywords
+from tailrace.system.cgroup import Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,7 +34,7 @@ def test_the_core_has_the_defaults_of_the_table():
 
 
 def test_the_settings_of_a_server_have_a_field_for_each_row():
-    assert [field.name for field in fields(ServerSettings)] == [option.name for option in OPTIONS]
+    assert [field.name for field in fields(ServerSettings)] == ["machine", *(option.name for option in OPTIONS)]
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
@@ -219,6 +219,29 @@ def test_client_memory_is_divided_between_responses_bodies_and_the_rest(changed,
 
 
 @pytest.mark.parametrize(
+    ("limit", "workers", "changed", "memory"),
+    [
+        (None, 100, {}, 512),
+        # A quarter of the limit, for all workers together.
+        (512, 2, {}, 64),
+        (512, "auto", {}, 32),
+        (2048, 1, {}, 512),
+        (1 << 20, 1, {}, 512),
+        # But enough to serve.
+        (64, 4, {}, 16),
+        (1, 1024, {}, 16),
+        # What was chosen counts.
+        (64, 1, {"client_memory": 256 * MIB}, 256),
+        (512, 2, {"response_buffer": 60 * MIB, "body_buffer": 60 * MIB}, 160),
+    ],
+)
+def test_client_memory_fits_the_limit_of_the_container(limit, workers, changed, memory):
+    machine = Machine(4, memory=None if limit is None else limit * MIB)
+    settings = server_settings(machine=machine, workers=workers, **changed).core()
+    assert settings["client_memory"] == memory * MIB
+
+
+@pytest.mark.parametrize(
     ("changed", "memory"),
     [
         ({}, 64),
@@ -254,10 +277,10 @@ def test_what_is_no_root_path_is_refused(written):
         (1, False, 1, False),
         (3, False, 3, True),
         (3, True, 3, False),
-        ("auto", False, len(os.sched_getaffinity(0)), len(os.sched_getaffinity(0)) > 1),
+        ("auto", False, 2, True),
     ],
 )
 def test_how_many_workers(workers, debug, count, multiprocess):
-    chosen = server_settings(workers=workers, debug=debug)
+    chosen = server_settings(workers=workers, debug=debug, machine=Machine(80, quota=1.5))
     assert chosen.worker_count == count
     assert chosen.core()["multiprocess"] is multiprocess

@@ -423,6 +423,20 @@ def test_the_number_of_workers_is_lowered_while_one_loads():
     assert numbers(bench) == [1]
 
 
+def test_another_number_of_workers_is_reached():
+    bench = Bench(2, places=8).serve()
+    bench.plan.resize(3)
+    bench.serve()
+    assert numbers(bench) == [1, 2, 3]
+    bench.plan.resize(1)
+    bench.serve()
+    assert numbers(bench) == [1]
+    bench.plan.resize(80)
+    assert bench.plan.wanted == 4
+    bench.plan.resize(0)
+    assert bench.plan.wanted == 1
+
+
 def test_there_is_always_a_place_for_a_successor():
     bench = Bench(1, places=6).serve()
     assert [bench.plan.grow() for _ in range(4)] == [True, True, False, False]

@@ -19,6 +19,8 @@ from harness.server import APPS, Server, children
 from harness.wire import Client
 from server.probes import asking, eventually, is_stopped, request, told
 
+from tailrace.system import cgroup
+
 APP = "srv_processes:app"
 
 
@@ -153,7 +155,7 @@ def test_several_workers_serve_and_all_end_with_the_master():
 
 def test_as_many_workers_as_cpus():
     with Server(APP, workers="auto") as server:
-        count = len(os.sched_getaffinity(0))
+        count = cgroup.machine().cpus
         assert len(await_ready(server, count)) == count
 
 
