@@ -21,7 +21,7 @@ import click
 from tailrace._tailrace import __version__
 from tailrace.cli import arguments, folders, log_settings, show, static_list, values
 from tailrace.cli.options import OPTIONS
-from tailrace.cli.settings import effective
+from tailrace.cli.settings import effective, from_the_platform
 from tailrace.errors import ConfigError, LoadError, TailraceError
 from tailrace.live import trace
 from tailrace.logs import log
@@ -97,6 +97,8 @@ def _serve(**given: Any) -> int:
     atexit.register(log.shutdown)
     atexit.register(early.ignore_stops)
     settings, surroundings = service.from_environment(settings)
+    if said := from_the_platform(settings):
+        log.logger.info("%s", said)
     # Process 1 has a master also with --debug: the master reaps orphans, and the application its own children.
     if not settings["debug"].value or settings["reload"].value or os.getpid() == 1:
         return master.serve(settings, surroundings=surroundings)

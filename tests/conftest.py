@@ -31,6 +31,10 @@ for number, handler in (
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, handler)
 
+# Platforms set these, and they would change the defaults of every server of the tests.
+for variable in ("PORT", "WEB_CONCURRENCY", "FORWARDED_ALLOW_IPS"):
+    os.environ.pop(variable, None)
+
 DEAD = pytest.StashKey[bool]()
 
 

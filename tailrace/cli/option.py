@@ -53,6 +53,19 @@ FUNCTIONS: Final = (Place.RUN, Place.THREAD, Place.HUB)
 
 
 @dataclass(frozen=True)
+class Foreign:
+    """A variable of other servers and of platforms, which supplies the default of an option.
+
+    written: the option's value, as text, with the variable's in place of `{}`. kind: what the variable may hold; None:
+    what the option may hold.
+    """
+
+    variable: str
+    written: str = "{}"
+    kind: Kind | None = None
+
+
+@dataclass(frozen=True)
 class Option:
     """One option.
 
@@ -62,8 +75,7 @@ class Option:
     short: the flag of one letter, for the command line. An option has no further name.
     positional: an argument of the command line rather than a flag.
     example: a value as it is written in a file.
-    foreign: a variable that other servers read too. It counts where nothing else says the value, after what stands in
-        its second place.
+    foreign: a variable that counts where nothing else says the value.
     absent: where it is not taken or has no effect, with the reason and what to do instead.
     """
 
@@ -77,7 +89,7 @@ class Option:
     short: str = ""
     positional: bool = False
     example: object = None
-    foreign: tuple[str, str] | None = None
+    foreign: Foreign | None = None
     absent: Mapping[Place, str] = field(default_factory=dict)
 
     @property

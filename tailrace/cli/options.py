@@ -24,6 +24,7 @@ from tailrace.cli.option import (
     STATIC,
     THREADS,
     TIMES,
+    Foreign,
     Option,
     Place,
 )
@@ -284,10 +285,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "for a socket that systemd or another parent opened. Port 0 picks a free port. A URL names the "
             "protocol: `http://host:port`, `uwsgi://host:port`, `http+unix:/path`, `uwsgi+unix:/path`, "
             "`uwsgi+fd://3`. Options for a single address follow a question mark: `proxy=v1`, `v2` or `any` (each "
-            "connection must begin with a PROXY header), `mode=660` (permissions of a UNIX socket), `backlog=4096`."
+            "connection must begin with a PROXY header), `mode=660` (permissions of a UNIX socket), `backlog=4096`. "
+            "If `$PORT` is set, as platforms such as Heroku and Cloud Run do, the default is `0.0.0.0:$PORT`."
         ),
         short="-b",
         example=["127.0.0.1:8000", "uwsgi+unix:/run/app.sock?mode=660"],
+        foreign=Foreign("PORT", "0.0.0.0:{}", values.whole(1, 65535)),
     ),
     Option(
         "trusted_proxies",
@@ -304,7 +307,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         core="trusted_proxies",
         example=["unix", "10.0.0.0/8"],
-        foreign=("FORWARDED_ALLOW_IPS", "unix"),
+        foreign=Foreign("FORWARDED_ALLOW_IPS", "unix,{}"),
     ),
     Option(
         "forwarded_fields",
@@ -367,11 +370,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
         PROCESSES,
         details=(
             "A master process holds the sockets, watches the workers and replaces them. `auto` counts the CPUs that "
-            "the process may run on, up to the CPU quota of its container, rounded up; SIGHUP counts again. See "
-            "[containers.md](guides/containers.md)."
+            "the process may run on, up to the CPU quota of its container, rounded up; SIGHUP counts again. If "
+            "`$WEB_CONCURRENCY` is set, it is the default. See [containers.md](guides/containers.md)."
         ),
         short="-w",
         example="auto",
+        foreign=Foreign("WEB_CONCURRENCY"),
         absent={**_NO_WORKERS, Place.RELOAD: "only one worker runs", Place.DEBUG: "only one process serves"},
     ),
     Option(

@@ -12,6 +12,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -81,7 +82,7 @@ def resolve(
     variable `TAILRACE_CONFIG`; without either, tailrace.toml in `directory` (the current one) is read, or else
     `[tool.tailrace]` of its pyproject.toml. warn: called with a line for each variable or file that was ignored. Raises
     ConfigError."""
-    settings = {option.name: _default(option, environ) for option in OPTIONS}
+    settings = {option.name: Setting(option.default, DEFAULT) for option in OPTIONS}
     file, table = _read_file(config or environ.get(CONFIG_VARIABLE) or None, directory or Path(), warn)
     for key, raw in table.items():
         name = key.replace("-", "_")
@@ -101,6 +102,9 @@ def resolve(
         option = BY_NAME[name]
         source = option.kind.metavar if option.positional else option.flag
         settings[name] = Setting(_read(option, raw, source), f"command line: {source}")
+    for option in OPTIONS:
+        if settings[option.name].source == DEFAULT:
+            settings[option.name] = _default(option, environ)
     if settings["reload"].value and settings["graceful_timeout"].source == DEFAULT:
         settings["graceful_timeout"] = Setting(_RELOAD_GRACE, f"{DEFAULT} with --reload")
     return settings
@@ -108,11 +112,32 @@ def resolve(
 
 def _default(option: Option, environ: Mapping[str, str]) -> Setting:
     """What holds if nothing else is said."""
-    if option.foreign is not None:
-        variable, first = option.foreign
-        if (text := environ.get(variable, "").strip()) != "":
-            return Setting(_read(option, f"{first},{text}", f"{variable} ="), variable)
-    return Setting(option.default, DEFAULT)
+    foreign = option.foreign
+    if foreign is None or (text := environ.get(foreign.variable, "").strip()) == "":
+        return Setting(option.default, DEFAULT)
+    try:
+        if foreign.kind is not None:
+            _read(replace(option, kind=foreign.kind), text, f"{foreign.variable} =")
+        return Setting(_read(option, foreign.written.format(text), f"{foreign.variable} ="), foreign.variable)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; correct it, or set {option.flag}, which takes precedence") from None
+
+
+def is_chosen(option: Option, setting: Setting) -> bool:
+    """Whether somebody has chosen the value for Tailrace: it is no default, and not from a variable of a platform."""
+    return setting.source != DEFAULT and (option.foreign is None or setting.source != option.foreign.variable)
+
+
+def from_the_platform(settings: Settings) -> str:
+    """The options whose values come from variables of a platform, in words; empty if there are none."""
+    chosen, said = effective(settings), []
+    for option in OPTIONS:
+        value, source = settings[option.name]
+        # --debug and --reload have one worker.
+        if source != DEFAULT and not is_chosen(option, settings[option.name]) and getattr(chosen, option.name) == value:
+            shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            said.append(f"{source} sets {option.flag} to {shown}")
+    return "; ".join(said)
 
 
 def _is_of_a_service(variable: str, text: str) -> bool:
@@ -159,7 +184,7 @@ def without_effect(settings: Settings, *, has_master: bool) -> list[str]:
     ]
     flags: dict[str, list[str]] = {}
     for option in OPTIONS:
-        if settings[option.name].source == DEFAULT or settings[option.name].value is False:
+        if not is_chosen(option, settings[option.name]) or settings[option.name].value is False:
             continue
         for place in places:
             if (reason := option.absent.get(place)) is None:

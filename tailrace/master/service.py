@@ -14,8 +14,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tailrace.cli.options import BY_NAME
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.cli.settings import DEFAULT, Setting, Settings
+from tailrace.cli.settings import Setting, Settings, is_chosen
 from tailrace.errors import ConfigError, UpgradeError
 from tailrace.logs import log
 from tailrace.master import notify, statsd, status, upgrade, watch
@@ -329,7 +330,7 @@ def from_environment(settings: Settings) -> tuple[Settings, Service]:
     passed = notify.passed_sockets(os.environ, os.getpid())
     if passed:
         binds = tuple(each.bind for each in passed)
-        if settings["bind"].source == DEFAULT:
+        if not is_chosen(BY_NAME["bind"], settings["bind"]):
             settings["bind"] = Setting(binds, "LISTEN_FDS")
         elif not set(binds) & set(settings["bind"].value):
             log.logger.warning(

@@ -33,9 +33,10 @@ def passed(monkeypatch):
         yield opened.fileno()
 
 
-def test_sockets_of_systemd_are_used_where_no_option_says_where_to_listen(environ, passed):
+@pytest.mark.parametrize("variables", [{}, {"PORT": "8123"}])
+def test_sockets_of_systemd_are_used_where_no_option_says_where_to_listen(environ, passed, variables):
     environ(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
-    settings, _ = service.from_environment(resolve({"app": "a:b"}, {}))
+    settings, _ = service.from_environment(resolve({"app": "a:b"}, variables))
     assert settings["bind"] == Setting((f"fd://{passed}",), "LISTEN_FDS")
     assert "LISTEN_FDS" not in os.environ
 

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.cli.option import FUNCTIONS, Place
 from tailrace.cli.options import CONFLICTS, OPTIONS
-from tailrace.cli.settings import effective, from_keywords, resolve, without_effect
+from tailrace.cli.settings import effective, from_keywords, from_the_platform, resolve, without_effect
 from tailrace.errors import ConfigError
 
 
@@ -249,11 +249,64 @@ def test_the_variable_of_other_servers_counts_where_nothing_else_is_said(tmp_pat
     assert resolve({}, both, directory=tmp_path)["trusted_proxies"].value == ("10.0.0.3",)
 
 
+PLATFORM = {"PORT": "8123", "WEB_CONCURRENCY": "4"}
+
+
+def test_the_variables_of_a_platform_are_the_defaults(tmp_path):
+    settings = resolve({}, PLATFORM, directory=tmp_path)
+    assert settings["bind"] == (("0.0.0.0:8123",), "PORT")
+    assert settings["workers"] == (4, "WEB_CONCURRENCY")
+    assert from_the_platform(settings) == "PORT sets --bind to 0.0.0.0:8123; WEB_CONCURRENCY sets --workers to 4"
+    assert resolve({}, {"PORT": "", "WEB_CONCURRENCY": " auto "}, directory=tmp_path)["workers"].value == "auto"
+
+
+@pytest.mark.parametrize("where", ["command line", "environment", "file"])
+def test_every_setting_of_our_own_beats_the_variables_of_a_platform(tmp_path, where):
+    """Also if they make no sense."""
+    given, environ = {}, {"PORT": "tcp://10.0.0.1:80", "WEB_CONCURRENCY": "many"}
+    if where == "command line":
+        given = {"bind": [":80"], "workers": "2"}
+    elif where == "environment":
+        environ |= {"TAILRACE_BIND": ":80", "TAILRACE_WORKERS": "2"}
+    else:
+        (tmp_path / "tailrace.toml").write_text('bind = ":80"\nworkers = 2\n')
+    settings = resolve(given, environ, directory=tmp_path)
+    assert (settings["bind"].value, settings["workers"].value) == ((":80",), 2)
+    assert from_the_platform(settings) == ""
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "fault"),
+    [
+        ("PORT", "http", "must be a whole number; correct it, or set --bind, which takes precedence"),
+        ("PORT", "tcp://10.0.0.1:80", "must be a whole number; correct it, or set --bind, which takes precedence"),
+        ("PORT", "80 81", "must be a whole number; correct it, or set --bind, which takes precedence"),
+        ("PORT", "0", "must be at least 1; correct it, or set --bind, which takes precedence"),
+        ("PORT", "65536", "must be at most 65535; correct it, or set --bind, which takes precedence"),
+        ("WEB_CONCURRENCY", "0", "must be at least 1, or auto; correct it, or set --workers, which takes precedence"),
+    ],
+)
+def test_a_variable_of_a_platform_without_sense_is_named(tmp_path, variable, text, fault):
+    with pytest.raises(ConfigError) as caught:
+        resolve({}, {variable: text}, directory=tmp_path)
+    assert str(caught.value) == f"{variable} = '{text}': {fault}"
+
+
+@pytest.mark.parametrize("way", ["debug", "reload"])
+def test_one_worker_for_development_is_no_surprise_on_a_platform(tmp_path, way):
+    settings = resolve({way: True}, PLATFORM, directory=tmp_path)
+    assert without_effect(settings, has_master=False) == []
+    assert from_the_platform(settings) == "PORT sets --bind to 0.0.0.0:8123"
+
+
 def test_keywords_read_no_environment_and_no_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TAILRACE_THREADS", "3")
+    monkeypatch.setenv("PORT", "8123")
+    monkeypatch.setenv("WEB_CONCURRENCY", "many")
     Path("tailrace.toml").write_text("threads = 2\n")
     assert from_keywords({})["threads"] == (128, "default")
+    assert from_keywords({})["bind"] == (("127.0.0.1:8000",), "default")
     assert from_keywords({"threads": 9})["threads"] == (9, "argument")
 
 

@@ -1,4 +1,6 @@
-"""Limits of real cgroups: what the server makes of them. They are made at the root of a hierarchy, by root."""
+"""Limits of real cgroups, and variables of platforms: what the server makes of them.
+
+The cgroups are made at the root of a hierarchy, by root."""
 
 import contextlib
 import json
@@ -10,7 +12,9 @@ import uuid
 from pathlib import Path
 
 import pytest
-from harness.server import Server, children
+from harness.addresses import Address, free_address
+from harness.operated import Operated
+from harness.server import APPS, Server, children
 from server.probes import eventually, told
 
 TREE = Path("/sys/fs/cgroup")
@@ -108,3 +112,14 @@ def test_a_memory_limit_decides_how_much_is_for_clients():
     with cgroup("memory", **limit) as directory:
         follows = "32 MiB for 256 MiB (cgroup limit) and 2 workers"
         assert shown(directory, "--workers", "2")["client_memory"]["machine"] == follows
+
+
+def test_a_platform_says_where_to_listen_and_with_how_many_workers(tmp_path):
+    address = Address("127.0.0.1", free_address("0.0.0.0").port)
+    platform = {"PORT": str(address.port), "WEB_CONCURRENCY": "2"}
+    arguments = ("srv_processes:app", "--chdir", str(APPS))
+    with Operated(tmp_path, *arguments, address=address, environment=platform, binds=False) as server:
+        eventually(lambda: server.log.count(" ready in ") == 2, "two workers")
+        assert json.loads(server.get("/").body)["multiprocess"] is True
+        said = f"PORT sets --bind to 0.0.0.0:{address.port}; WEB_CONCURRENCY sets --workers to 2\n"
+        assert server.log.count(said) == 1
