@@ -364,7 +364,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "workers",
-        values.count_or("auto", 1, 1024),
+        values.or_auto(values.whole(1, 1024)),
         1,
         "Number of worker processes. auto: one per available CPU.",
         PROCESSES,
@@ -471,11 +471,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "max_rss",
-        values.size(),
+        values.or_auto(values.size()),
         0,
-        "Replace a worker whose resident memory exceeds this size. 0: never.",
+        "Replace a worker whose resident memory exceeds this size. 0: never. auto: before a container is full.",
         PROCESSES,
-        details="Shared pages are included.",
+        details=(
+            "Shared pages are included. `auto` replaces the worker that has grown the most when the container's memory "
+            "in use approaches its limit; [containers.md](guides/containers.md) states the formula."
+        ),
         example="1GiB",
         absent=_OF_A_MASTER,
     ),

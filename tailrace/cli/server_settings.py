@@ -15,6 +15,9 @@ from tailrace.system.cgroup import Machine
 # The default of --client-memory. Where a cgroup limits the memory, all workers together have at most this share of it.
 CLIENT_MEMORY: Final = 512 << 20
 CLIENT_SHARE: Final = 1 / 4
+# With --max-rss auto, this share of a cgroup's memory may be in use. The rest is for what grows between two checks, and
+# for memory that counts and cannot be seen here, such as that of a file system or of the network.
+_MEMORY_SHARE: Final = 0.9
 # With less, large responses and bodies would always be in files.
 _LEAST_CLIENT_MEMORY: Final = 16 << 20
 # What a browser need not ask for again: another content has another name.
@@ -51,7 +54,7 @@ class ServerSettings:
     max_requests: int
     max_requests_jitter: int
     max_lifetime: float
-    max_rss: int
+    max_rss: int | Literal["auto"]
     hang_timeout: float
     status: str | None
     agent: str | None
@@ -117,6 +120,13 @@ class ServerSettings:
     def worker_count(self) -> int:
         """The number of workers; `auto` is one for each CPU that may be used."""
         return self.machine.cpus if self.workers == "auto" else int(self.workers)
+
+    @property
+    def memory_in_use_limit(self) -> int | None:
+        """Bytes that may be in use in the cgroup with `--max-rss auto`; None: any number."""
+        if self.max_rss != "auto" or self.machine.memory is None:
+            return None
+        return int(self.machine.memory * _MEMORY_SHARE)
 
     @property
     def concurrency(self) -> int:

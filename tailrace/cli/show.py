@@ -51,6 +51,8 @@ def _of_the_machine(chosen: ServerSettings) -> dict[str, str]:
     if chosen.client_memory is None and machine.memory is not None:
         workers = log.counted(chosen.worker_count, "worker")
         shown["client_memory"] = f"{chosen.memory[0] >> 20} MiB for {machine.memory_shown} and {workers}"
+    if (most := chosen.memory_in_use_limit) is not None:
+        shown["max_rss"] = f"{most >> 20} MiB in use for {machine.memory_shown}"
     return shown
 
 

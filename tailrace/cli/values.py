@@ -83,20 +83,23 @@ def whole(least: int = 0, most: int = 10**12) -> Kind:
     return Kind("whole number", "NUMBER", read)
 
 
-def count_or(word: str, least: int, most: int) -> Kind:
-    """A whole number within bounds, or a word that stands for one."""
-    number = whole(least, most)
+def or_auto(kind: Kind) -> Kind:
+    """The same values, or the word `auto`, which stands for one of them."""
 
-    def read(raw: object) -> int | str:
-        if isinstance(raw, str) and raw.strip().lower() == word:
-            return word
+    def read(raw: object) -> Any:
+        if isinstance(raw, str) and raw.strip().lower() == "auto":
+            return "auto"
         try:
-            count: int = number.read(raw)
+            return kind.read(raw)
         except ValueError as error:
-            raise ValueError(f"{error}, or {word}") from None
-        return count
+            raise ValueError(f"{error}, or auto") from None
 
-    return Kind(f"whole number or {word}", f"NUMBER|{word}", read)
+    return Kind(
+        f"{kind.name} or auto",
+        f"{kind.metavar}|auto",
+        read,
+        lambda value: value if value == "auto" else kind.write(value),
+    )
 
 
 def size(least: int = 0) -> Kind:

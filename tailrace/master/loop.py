@@ -103,7 +103,8 @@ class Master:
         self._limits = recycle.Limits.of(settings)
         self._chance = random.Random()
         self._hang_timeout = settings.hang_timeout
-        checks_often = self._limits != recycle.Limits() or 0 < self._hang_timeout < _SHORT_HANG_TIMEOUT
+        has_limits = self._limits != recycle.Limits() or settings.max_rss == "auto"
+        checks_often = has_limits or 0 < self._hang_timeout < _SHORT_HANG_TIMEOUT
         self._check_interval = _SHORT_CHECK_INTERVAL if checks_often else _CHECK_INTERVAL
         self._check_at = 0.0
         self._urls = [listener.url for listener in listeners]
@@ -468,6 +469,26 @@ class Master:
                     message = f"{each} {each.due}; replacing it"
                     requests = self._requests(each) if each.allowance.is_stuck else None
                     _log_with_requests(logging.INFO, message, each, requests)
+
+        if (most := self._settings.memory_in_use_limit) is not None:
+            self._check_cgroup(most)
+
+    def _check_cgroup(self, most: int) -> None:
+        """Replaces a worker before the kernel kills one for lack of memory. most: bytes that may be in use."""
+        serving, machine = self._plan.serving, self._settings.machine
+        if len(serving) < len(self._plan.workers) or not self._plan.is_complete or any(each.due for each in serving):
+            # A worker starts or ends: what is in use is about to change.
+            return
+        if machine.accounts is None or (used := cgroup.memory_in_use(machine.accounts)) is None:
+            return
+        memory = [(each.allowance.initial, each.resident()) for each in serving]
+        forks_application = self._setup.application is not None
+        if (at := recycle.outgrown(most, used, memory, forks_application=forks_application)) is None:
+            return
+        grown, (initial, resident) = serving[at], memory[at]
+        grown.allowance.reason = "max_rss"
+        grown.due = f"has grown by {resident - initial >> 20} MiB (--max-rss auto)"
+        log.logger.info("%s %s; %d MiB of %s in use; replacing it", grown, grown.due, used >> 20, machine.memory_shown)
 
     def _replace_hung(self, each: Worker, hangs: str, now: float) -> None:
         message = f"{each} {hangs}; killing and replacing it"

@@ -6,7 +6,7 @@ No process, clock or log is used here; the time is an argument. Thread: the mast
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,9 @@ from tailrace.logs import log
 _LIFETIME_JITTER: Final = 0.1
 # A thread counts as stuck when its request has been past its deadline for this long (seconds).
 STUCK_GRACE: Final = 5.0
+# With --max-rss auto, a worker that has grown by less than this part since it became ready is not replaced: its
+# successor would hardly be smaller.
+_GROWTH: Final = 0.25
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Limits:
             settings.max_requests or None,
             settings.max_requests_jitter,
             settings.max_lifetime or None,
-            settings.max_rss or None,
+            None if settings.max_rss == "auto" else settings.max_rss or None,
         )
 
     def draw(self, now: float, resident: int, chance: random.Random) -> Allowance:
@@ -45,17 +48,19 @@ class Limits:
             None if self.lifetime is None else now + self.lifetime * (1 - _LIFETIME_JITTER * chance.random()),
             # A worker that is above the limit from the start has none: its successors would be above it, too.
             None if self.rss is None or resident > self.rss else self.rss,
+            resident,
         )
 
 
 @dataclass
 class Allowance:
-    """The limits of one worker: requests, end of its lifetime, bytes of memory. reason: why it is to be replaced, in a
-    word, for counts; empty when it is not."""
+    """The limits of one worker: requests, end of its lifetime, bytes of memory. initial: bytes that it had in memory
+    when it became ready. reason: why it is to be replaced, in a word, for counts; empty when it is not."""
 
     requests: int | None = None
     until: float | None = None
     rss: int | None = None
+    initial: int = 0
     reason: str = ""
 
     @property
@@ -78,3 +83,16 @@ class Allowance:
             self.reason = "max_rss"
             return f"has {resident / (1 << 20):.0f} MiB in memory (--max-rss)"
         return ""
+
+
+def outgrown(most: int, used: int, workers: Sequence[tuple[int, int]], *, forks_application: bool) -> int | None:
+    """With --max-rss auto, which worker is to be replaced; None: none.
+
+    most: bytes that may be in use in the cgroup. used: those in use. workers: bytes of each when it became ready, and
+    now. forks_application: with --preload a successor shares the memory of the master, and otherwise it needs as much
+    as the worker needed, while both run.
+    """
+    at = max(range(len(workers)), key=lambda each: workers[each][1] - workers[each][0])
+    initial, resident = workers[at]
+    room = 0 if forks_application else initial
+    return at if used + room > most and resident - initial >= initial * _GROWTH else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace._tailrace import __version__
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.logs import log
-from tailrace.system import sockets
+from tailrace.system import cgroup, sockets
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -27,8 +26,6 @@ def announce(
 ) -> None:
     """Logs version, process, application, machine, addresses and folders of files. workers: how many the master has; 0:
     there is no master."""
-    if not log.logger.isEnabledFor(logging.INFO):
-        return
     name = settings.app or getattr(application, "__qualname__", None) or type(application).__name__
     with_what = f" with {log.counted(workers, 'worker')}" if workers else ""
     with_what += " on gevent" * settings.gevent
@@ -54,12 +51,16 @@ def announce_machine(settings: ServerSettings, workers: int = 0) -> None:
             "%s, so this limit is ignored; set --workers and --client-memory to what the container may use",
             machine.fault,
         )
+    if settings.max_rss == "auto" and (machine.accounts is None or cgroup.memory_in_use(machine.accounts) is None):
+        log.logger.warning("--max-rss auto has no effect: no cgroup limits the memory; set --max-rss to a size")
     if settings.workers != "auto" and machine.memory is None:
         return
     found = ", ".join(filter(None, [machine.cpus_shown, machine.memory_shown]))
     count = f"{log.counted(workers, 'worker')}, " * (workers > 0)
     each = " each" * (workers > 1)
-    log.logger.info("%s: %s%d MiB of client memory%s", found, count, settings.memory[0] >> 20, each)
+    limit = settings.memory_in_use_limit
+    recycled = "" if limit is None else f"; workers are replaced before {limit >> 20} MiB are in use"
+    log.logger.info("%s: %s%d MiB of client memory%s%s", found, count, settings.memory[0] >> 20, each, recycled)
 
 
 def announce_loading(settings: ServerSettings) -> None:

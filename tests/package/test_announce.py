@@ -1,6 +1,8 @@
 """What the log says about the machine."""
 
 import logging
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from harness.settings import server_settings
@@ -24,13 +26,29 @@ MIB = 1 << 20
             "1.5 CPUs (cgroup quota), 512 MiB (cgroup limit): 2 workers, 64 MiB of client memory each",
         ),
         (Machine(1, memory=512 * MIB), {}, 1, "1 CPU, 512 MiB (cgroup limit): 1 worker, 128 MiB of client memory"),
+        (
+            Machine(1, memory=512 * MIB),
+            {"max_rss": "auto"},
+            1,
+            "1 CPU, 512 MiB (cgroup limit): 1 worker, 128 MiB of client memory; workers are replaced before 460 MiB "
+            "are in use",
+        ),
         (Machine(2, memory=512 * MIB), {}, 0, "2 CPUs, 512 MiB (cgroup limit): 128 MiB of client memory"),
     ],
 )
-def test_what_follows_from_the_machine_is_one_line(machine, chosen, workers, line, caplog):
+def test_what_follows_from_the_machine_is_one_line(machine, chosen, workers, line, caplog, tmp_path):
     caplog.set_level(logging.INFO, "tailrace")
+    (tmp_path / "memory.current").write_text("0")
+    (tmp_path / "memory.stat").touch()
+    machine = replace(machine, accounts=tmp_path)
     announce_machine(server_settings(machine=machine, **chosen), workers)
     assert caplog.messages == [line] * (line is not None)
+
+
+@pytest.mark.parametrize("machine", [Machine(2), Machine(2, memory=MIB, accounts=Path("/nonexistent"))])
+def test_without_a_limit_that_can_be_watched_a_size_is_asked_for(machine, caplog):
+    announce_machine(server_settings(machine=machine, max_rss="auto"))
+    assert caplog.messages == ["--max-rss auto has no effect: no cgroup limits the memory; set --max-rss to a size"]
 
 
 def test_a_limit_that_is_not_understood_is_one_warning_with_the_remedy(caplog):

@@ -4,6 +4,7 @@ import errno
 import gc
 import logging
 import os
+import re
 import select
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import urllib.request
 
 import pytest
+from harness.addresses import free_address
 
 import tailrace
 from tailrace.cli.envfile import Variables
@@ -19,6 +21,8 @@ from tailrace.cli.settings import effective, from_keywords
 from tailrace.errors import ConfigError
 from tailrace.master import loop, main, workers
 from tailrace.master.service import Service
+from tailrace.system import cgroup
+from tailrace.system.cgroup import Machine
 from tailrace.system.signals import Stops
 from tailrace.worker import hooks
 from tailrace.worker.main import WorkerSetup
@@ -169,6 +173,36 @@ def test_a_program_that_asks_for_workers_has_them_and_ends_once(tmp_path, keywor
         program.send_signal(signal.SIGTERM)
         assert program.wait(30) == 7
         assert program.stdout.read() == "loaded\nthe program's end\n"
+
+
+def test_a_worker_that_has_grown_is_replaced_before_its_container_is_full(tmp_path, monkeypatch, logged):
+    (tmp_path / "memory.current").write_text(str(500 << 20))
+    (tmp_path / "memory.stat").write_text("inactive_file 0\nactive_file 0\n")
+    monkeypatch.setattr(cgroup, "machine", lambda: Machine(2, memory=512 << 20, accounts=tmp_path))
+    address, ballast = free_address(), []
+
+    def growing(environ, start_response):
+        ballast.append(b"x" * (200 << 20))
+        return app(environ, start_response)
+
+    first = []
+
+    def grow():
+        with urllib.request.urlopen(address.url, timeout=30) as response:
+            first.append(response.read().decode().split()[0])
+
+    logged("ready in", grow)
+    lines = logged("has grown by", lambda: logged("ready in", terminate))
+    assert main.serve(from_keywords({"bind": address.bind, "max_rss": "auto"}), growing) == 0
+    (line,) = [line for line in lines if "has grown by" in line]
+    assert re.fullmatch(
+        rf"worker 1 \(pid {first[0]}\) has grown by (19\d|20\d) MiB \(--max-rss auto\); "
+        r"500 MiB of 512 MiB \(cgroup limit\) in use; replacing it",
+        line,
+    )
+    assert [line.partition(":")[2] for line in lines if "client memory" in line] == [
+        " 1 worker, 128 MiB of client memory; workers are replaced before 460 MiB are in use"
+    ]
 
 
 @pytest.mark.parametrize(("debug", "hang_timeout"), [(False, 30.0), (True, 0.0)])

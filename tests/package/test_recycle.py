@@ -5,7 +5,7 @@ import random
 import pytest
 from harness.settings import server_settings
 
-from tailrace.master.recycle import STUCK_GRACE, Limits
+from tailrace.master.recycle import STUCK_GRACE, Limits, outgrown
 
 FULL = Limits(requests=100, jitter=50, lifetime=1000.0, rss=1 << 30)
 
@@ -22,6 +22,7 @@ def test_the_options_with_0_for_no_limit():
     assert Limits.of(server_settings()) == Limits()
     chosen = server_settings(max_requests=100, max_requests_jitter=50, max_lifetime=1000.0, max_rss=1 << 30)
     assert Limits.of(chosen) == FULL
+    assert Limits.of(server_settings(max_rss="auto")) == Limits()
 
 
 def test_without_limits_nothing_is_ever_exceeded():
@@ -68,3 +69,24 @@ def test_a_thread_is_stuck_that_does_not_come_back_in_time():
         == "has a thread in which a request past its deadline does not end"
     )
     assert allowance.is_stuck
+
+
+@pytest.mark.parametrize(
+    ("used", "workers", "preloaded", "replaced"),
+    [
+        # A successor of 100 still fits in 460, or does not.
+        (360, [(100, 200)], False, None),
+        (361, [(100, 200)], False, 0),
+        # With --preload, it needs nothing of its own.
+        (460, [(100, 200)], True, None),
+        (461, [(100, 200)], True, 0),
+        # The worker that has grown the most, not the largest.
+        (400, [(100, 130), (100, 150), (200, 220)], False, 1),
+        # The others need the memory.
+        (400, [(100, 124), (100, 100)], False, None),
+        (400, [(100, 125), (100, 100)], False, 0),
+        (400, [(100, 0)], False, None),
+    ],
+)
+def test_the_worker_that_has_grown_is_replaced_before_the_memory_is_used_up(used, workers, preloaded, replaced):
+    assert outgrown(460, used, workers, forks_application=preloaded) == replaced

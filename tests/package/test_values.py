@@ -80,7 +80,7 @@ def test_what_is_no_time_is_refused(written):
         (values.seconds(zero=True), "at most 3000000000 seconds"),
         (values.whole(1, 10), "at most 10"),
         (values.whole(), "at most 1000000000000"),
-        (values.count_or("auto", 1, 9), "at most 9, or auto"),
+        (values.or_auto(values.whole(1, 9)), "at most 9, or auto"),
     ],
 )
 def test_a_value_above_the_maximum_is_refused_with_the_maximum(kind, bound, written):
