@@ -147,6 +147,8 @@ def _set(made: Migrated, option: Option, raw: Any, given: Given) -> None:
             setting.comments.append(
                 "auto starts one worker per CPU. With `threads = 1`, set a larger number if workers often wait"
             )
+        elif read_anyway := _read_anyway(option, given.computed):
+            setting.comments.append(f"this overrides the variable; remove the line, since {read_anyway}")
         else:
             variable = option.variable
             setting.comments.append(f"this is the default; to override it, set the environment variable {variable}")
@@ -166,8 +168,19 @@ def _computed(made: Migrated, given: Given, ours: str) -> None:
     if not ours:
         _remark(made, given, what)
         return
+    if read_anyway := _read_anyway(BY_NAME[ours], what):
+        _remark(made, given, f"{what}, and {read_anyway}")
+        return
     variable = BY_NAME[ours].variable
     _remark(made, given, f"{what}: set `{ours}` here, or {variable} in the environment of the server")
+
+
+def _read_anyway(option: Option, computed: str) -> str:
+    """That Tailrace reads the variable which a value depends on; empty if it does not."""
+    foreign = option.foreign
+    if foreign is None or computed != f"it depends on ${foreign.variable}":
+        return ""
+    return f"`{option.name}` is {foreign.written.format('$' + foreign.variable)} by default"
 
 
 def _remark(made: Migrated, given: Given, reason: str, *, is_warning: bool = True) -> None:

@@ -77,6 +77,15 @@ def test_assignments_of_gunicorn_are_taken(code, settings):
     ("code", "said"),
     [
         ("import os\nbind = os.environ['B']", "it depends on $B: set `bind` here, or TAILRACE_BIND"),
+        (
+            "import os\nbind = '0.0.0.0:' + os.environ['PORT']",
+            "it depends on $PORT, and `bind` is 0.0.0.0:$PORT by default",
+        ),
+        (
+            "import os\nworkers = os.environ.get('WEB_CONCURRENCY', 4)",
+            "it depends on $WEB_CONCURRENCY this overrides the variable; remove the line, since `workers` is "
+            "$WEB_CONCURRENCY by default",
+        ),
         ("import os\nthreads = os.cpu_count()", "it depends on the number of CPUs: set `threads` here"),
         ("bind = address()", "its value is computed: set `bind` here"),
         ("from a import bind", "it is imported"),
@@ -96,7 +105,7 @@ def test_assignments_of_gunicorn_are_taken(code, settings):
 def test_what_is_not_taken_is_named_with_the_reason(code, said):
     _, text, warnings = gunicorn(code)
     assert said in " ".join(line.removeprefix("#").strip() for line in text.splitlines())
-    assert any(said.partition(":")[0] in line for line in warnings), warnings
+    assert any(re.split(":| this ", said)[0] in line for line in warnings), warnings
     assert "hidden" not in text
 
 
