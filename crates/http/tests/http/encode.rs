@@ -147,6 +147,11 @@ fn date_and_server_are_the_applications_if_it_gives_them() {
     let expected =
         "HTTP/1.1 200 OK\r\nVary: Cookie\r\nDate: Sat, 21 Nov 2026 12:00:00 GMT\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(head.bytes(), expected.as_bytes(), "no Server field when the server has no name");
+    head.clear();
+    head.status(b"200 OK").unwrap();
+    head.field(b"Pragma", b"x").unwrap();
+    head.finish(GET, Some(0), DATE, b"tailrace");
+    assert!(String::from_utf8_lossy(head.bytes()).contains("\r\nServer: tailrace\r\n"), "another name of six letters");
 }
 
 #[test]
@@ -369,6 +374,7 @@ fn error_pages() {
     assert!(head.ends_with("\r\nConnection: close"), "{head}");
     assert!(body.contains("<h1>404 Not Found</h1>") && body.contains("No &lt;such&gt; thing."), "{body}");
     assert!(!page(GET, 404).contains("Connection:"));
+    assert!(!page(GET, 404).contains("Retry-After:") && page(GET, 503).contains("\r\nRetry-After: 1\r\n"));
     assert!(page(OLD_KEPT, 404).contains("\r\nConnection: keep-alive\r\n"));
     let without_body = page(RequestFacts { is_head: true, ..LAST_GET }, 404);
     assert_eq!(without_body, format!("{head}\r\n\r\n"));

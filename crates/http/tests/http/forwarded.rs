@@ -86,6 +86,7 @@ fn the_client_is_the_last_address_that_is_not_trusted() {
         ("::ffff:192.0.2.7", "192.0.2.7:0"),
         ("192.0.2.7, 10.0.0.2", "192.0.2.7:0"),
         ("192.0.2.7,10.0.0.2:80,\t2001:db8:a::1", "192.0.2.7:0"),
+        ("192.0.2.7 ,10.0.0.3\t ,10.0.0.2", "192.0.2.7:0"),
         ("192.0.2.8, 192.0.2.7", "192.0.2.7:0"),
         ("192.0.2.8, 192.0.2.7, 10.0.0.2", "192.0.2.7:0"),
         ("<script>, 192.0.2.7, 10.0.0.2", "192.0.2.7:0"),
@@ -106,6 +107,7 @@ fn the_client_is_the_last_address_that_is_not_trusted() {
         ("for=\"[2001:db8::7]\"", "[2001:db8::7]:0"),
         ("FOR=\"[2001:DB8::7]:4711\"", "[2001:db8::7]:4711"),
         ("for=192.0.2.7;proto=http;by=203.0.113.43", "192.0.2.7:0"),
+        ("for=192.0.2.7;by=_x;id=1;host=a;path=\"b\\\"c\";via=1;proxy=1;proto=http", "192.0.2.7:0"),
         ("by=_x; for=192.0.2.7 ; ext=\"a\\\"b;c\";", "192.0.2.7:0"),
         ("exten=1;for=192.0.2.7;proto=http", "192.0.2.7:0"),
         ("for=192.0.2.8, for=192.0.2.7, for=10.0.0.2", "192.0.2.7:0"),
@@ -230,6 +232,7 @@ fn scheme_host_port_and_prefix_are_those_that_the_proxy_states() {
     let bare = said(&[("X-Forwarded-Proto", "http"), ("X-Forwarded-Host", "[2001:db8::1]")]).unwrap();
     assert_eq!((bare.scheme, bare.host.as_deref(), bare.port), (Some(Scheme::Http), Some("[2001:db8::1]"), None));
     assert_eq!(bare.client, Some(NEAREST.parse().unwrap()));
+    assert_eq!(said(&[("Forwarded", "host=\"example.org:0\"")]).unwrap().port, None, "no client connects to port 0");
 }
 
 #[test]

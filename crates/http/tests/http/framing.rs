@@ -137,6 +137,7 @@ fn persistence() {
         ("1.1", "Connection: not-close\r\n", true),
         ("1.1", "Connection: upgrade\r\nUpgrade: websocket\r\n", true),
         ("1.1", "Proxy-Connection: close\r\n", true),
+        ("1.1", "User-Agent: close\r\n", true),
         ("1.1", "Connection:\r\n", true),
         ("1.0", "", false),
         ("1.0", "Connection: keep-alive\r\n", true),

@@ -204,6 +204,20 @@ fn the_refusal_of_a_bare_line_feed_names_it() {
 }
 
 #[test]
+fn the_refusal_of_a_second_space_names_it() {
+    let reason =
+        |bytes: &[u8]| match HeadParser::default().parse(bytes, &Limits::default(), &mut RequestHead::default()) {
+            HeadStep::Refused(refusal) => refusal.reason,
+            step => panic!("{step:?}"),
+        };
+    assert_eq!(reason(b"GET /  HTTP/1.1\r\n"), reason(b"GET  / HTTP/1.1\r\n"));
+    assert_ne!(reason(b"GET /  HTTP/1.1\r\n"), reason(b"GET / HTTP!1.1\r\n"));
+    // A NUL is the beginning of a uwsgi packet, and anywhere else an octet that no method has.
+    assert_ne!(reason(b"\0\x10\0\0"), reason(b"GE\0T / HTTP/1.1\r\n"));
+    assert_eq!(reason(b"GE(T / HTTP/1.1\r\n"), reason(b"GE\0T / HTTP/1.1\r\n"));
+}
+
+#[test]
 fn the_refusal_of_a_folded_line_names_the_space_or_tab() {
     for fold in [" ", "\t"] {
         let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\n{fold}b\r\n\r\n");
@@ -234,6 +248,11 @@ fn a_method_without_end_is_not_implemented() {
     let limits = Limits::default();
     let long = [vec![b'M'; 64], b" / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec()].concat();
     assert_eq!(read_three_ways(&long, &limits).code(), 0);
+    assert_eq!(
+        read_three_ways(&[b"\r\n\r\n", long.as_slice()].concat(), &limits).code(),
+        0,
+        "empty lines do not count"
+    );
     assert_eq!(refused_after(&[b'M'; 10_000], &limits), (501, 65));
     assert_eq!(read_three_ways(&[b'M'; 10_000], &limits).code(), 501);
 }

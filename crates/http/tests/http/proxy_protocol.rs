@@ -211,6 +211,18 @@ fn another_beginning_is_refused_at_its_first_byte_that_differs() {
 }
 
 #[test]
+fn each_fault_says_what_is_wrong() {
+    for (fault, word) in [
+        (Fault::Absent, "does not begin"),
+        (Fault::OtherVersion, "other version"),
+        (Fault::Malformed, "malformed"),
+        (Fault::TooLong, "too long"),
+    ] {
+        assert!(fault.to_string().contains(word), "{fault}");
+    }
+}
+
+#[test]
 fn a_header_of_the_other_version_is_refused_as_such() {
     let line = b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n";
     assert_eq!(parse(line, Versions::V2), HeaderStep::Refused(Fault::OtherVersion));

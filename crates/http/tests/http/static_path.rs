@@ -75,7 +75,7 @@ fn a_path_is_decoded_once() {
 #[test]
 fn what_names_no_file_is_refused() {
     use PathError::{Control, DotFile, DotSegment, EmptySegment, Malformed, NotBelow, NotUtf8, Separator};
-    let cases: [(&str, PathError); 54] = [
+    let cases: [(&str, PathError); 56] = [
         ("site.css", NotBelow),
         ("../x", NotBelow),
         ("-x/secret", NotBelow),
@@ -91,6 +91,8 @@ fn what_names_no_file_is_refused() {
         ("/% 2", Malformed),
         ("/a%00", Control),
         ("/a\0", Control),
+        ("/..%00", Control),
+        ("/.%00.", Control),
         ("/a%0a", Control),
         ("/a%0D", Control),
         ("/a%09b", Control),
@@ -170,6 +172,12 @@ fn lengths_are_those_of_the_decoded_names() {
     assert_eq!(refused(&format!("{longest}/")), None);
     assert_eq!(refused(&format!("{longest}/a")), Some(PathError::TooLong));
     assert_eq!(refused(&format!("/{}", "a".repeat(1 << 20))), Some(PathError::TooLong));
+    let encoded = format!("/{}", "%6e".repeat(255)).repeat(15);
+    assert_eq!(names(&encoded).map(|(text, _)| text.len()), Some(15 * 256 - 1));
+    // What is longer than any path could be, encoded, is not read.
+    assert_eq!(refused(&format!("/%zz{}", "a".repeat(3 * 4095 - 3))), Some(PathError::Malformed));
+    assert_eq!(refused(&format!("/%zz{}", "a".repeat(3 * 4095 - 2))), Some(PathError::TooLong));
+    assert_eq!(refused(&format!("/%zz{}", "a".repeat(3 * 4095))), Some(PathError::TooLong));
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Request targets and authorities: RFC 9112 section 3.2, RFC 3986 section 3.2.
 
 use crate::wire::read_three_ways;
+use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::Limits;
-use tailrace_http::request_head::TargetForm;
+use tailrace_http::request_head::{RequestHead, TargetForm};
 
 fn code(method: &str, target: &str) -> u16 {
     let bytes = format!("{method} {target} HTTP/1.1\r\nHost: ignored\r\n\r\n");
@@ -77,6 +78,12 @@ fn asterisk_form() {
     assert_eq!(code("OPTIONS", "**"), 400);
     assert_eq!(code("OPTIONS", "*/x"), 400);
     assert_eq!(code("OPTIONS", "*?q"), 400);
+    let reason = |target: &str| {
+        let bytes = format!("GET {target} HTTP/1.1\r\n\r\n");
+        let step = HeadParser::default().parse(bytes.as_bytes(), &Limits::default(), &mut RequestHead::default());
+        if let HeadStep::Refused(refusal) = step { refusal.reason } else { panic!("{step:?}") }
+    };
+    assert!(reason("*").contains("OPTIONS") && reason("*") != reason("x"), "{}", reason("*"));
 }
 
 #[test]

@@ -95,6 +95,7 @@ fn fields_are_named_as_they_are_sent_or_by_their_kind() {
     assert_eq!(union(&all).and(union(&["x-forwarded-prefix"])), ForwardedFields::ANY);
     assert!(!union(&all).has(ForwardedField::Prefix) && union(&all).has(ForwardedField::Port));
     assert_eq!(union(&all[..3]), ForwardedFields::default());
+    assert_eq!(union(&["any", "any"]), ForwardedFields::ANY);
     for word in ["", "x-forwarded-", "host", "x_forwarded_for", "x-forwarded-user"] {
         assert_eq!(ForwardedFields::named(word), None, "{word}");
     }

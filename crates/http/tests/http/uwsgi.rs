@@ -134,6 +134,8 @@ fn the_host_and_the_fields_of_proxies_are_found_among_fields_of_the_same_length(
     let framing = request(&forwarded).framing;
     assert_eq!(framing.host.map(|host| host.of(&packet(&forwarded)).to_vec()), Some(b"a".to_vec()));
     assert!(framing.has_forwarded);
+    let charset = request(&[GET[0], GET[1], ("CONTENT_LENGTH", "3"), ("HTTP_ACCEPT_CHARSET", "5")]);
+    assert_eq!(charset.framing.body, BodyLength::Known(3));
     let request = request(&[GET[0], GET[1], ("HTTP_X_FORWARDED_FOR", "192.0.2.1")]);
     assert!(request.framing.has_forwarded);
     let facts = RequestFacts::of_packet(&request.bytes, &request.head);
@@ -158,10 +160,11 @@ fn what_is_between_the_proxy_and_its_client_has_no_effect() {
         ("HTTP_EXPECT", "200-ok"),
         ("HTTP_transfer-encoding", "chunked"),
         ("HTTP_Content-Length", "7"),
+        ("HTTP_CONTENTXLENGTH", "8"),
     ]);
     let request = request(&variables);
     assert_eq!(request.framing, RequestFraming { body: BodyLength::Known(3), ..RequestFraming::default() });
-    assert_eq!(request.head.fields.len(), 3);
+    assert_eq!(request.head.fields.len(), 4);
 }
 
 #[test]
@@ -179,11 +182,12 @@ fn a_version_and_an_absolute_target_are_read() {
 
 #[test]
 fn ambiguous_and_malformed_variables_are_refused() {
-    let cases: [(&str, &str, u16); 38] = [
+    let cases: [(&str, &str, u16); 39] = [
         ("CONTENT_LENGTH", "5", 0),
         ("CONTENT_LENGTH", "+5", 400),
         ("CONTENT_LENGTH", "5, 5", 400),
         ("CONTENT_LENGTH", "5\0", 400),
+        ("CONTENT_LENGTH", "1073741824", 0),
         ("CONTENT_LENGTH", "1073741825", 413),
         ("CONTENT_LENGTH", "99999999999999999999", 413),
         ("HTTP_HOST", "a", 0),
