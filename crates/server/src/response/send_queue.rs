@@ -465,7 +465,7 @@ mod tests {
     use std::io::Read;
     use std::sync::Arc;
 
-    use super::{Block, SendQueue};
+    use super::{Block, FILE_STEP, SendQueue, TAIL, file_step, is_mostly_empty};
     use crate::request::memory::Budget;
     use crate::response::payload::Payload;
     use crate::response::segments::{self, SEGMENT};
@@ -521,6 +521,7 @@ mod tests {
         assert_eq!((small.0.queue.held(), budget.used()), (SIZE, SIZE));
         // Too much of this one is left to be copied. A block that many responses hold costs each of them little.
         assert!(!queued(70_000).0.queue.copy_tails());
+        assert!(queued(TAIL).0.queue.copy_tails() && !queued(TAIL + 1).0.queue.copy_tails());
         let others: Vec<_> = (0..9).map(|_| queued(50_000)).collect();
         assert_eq!(small.0.queue.held(), SIZE / 10);
         assert!(!small.0.queue.copy_tails());
@@ -574,5 +575,33 @@ mod tests {
         }
         assert!(got == all);
         assert_eq!((out.0.queue.bytes(), budget.used()), (0, 0));
+    }
+
+    #[test]
+    fn a_buffer_is_kept_whole_if_it_can_be_written_at_once_or_is_well_used() {
+        let mut out = Queued::new(Arc::default());
+        out.push_buffer(segment(b"begin"), 2);
+        assert_eq!((room(&out), out.0.queue.bytes(), out.0.queue.held()), (SEGMENT, 3, 3), "it can be written at once");
+        out.push_buffer(segment(&[b'x'; SEGMENT]), 1);
+        assert_eq!(room(&out), 2 * SEGMENT, "it is well used");
+        out.push_buffer(segment(&[b'x'; SEGMENT]), SEGMENT - 5);
+        assert!(room(&out) < 2 * SEGMENT + 100, "it has to wait, and little of it is left");
+        let bytes = 3 + SEGMENT - 1 + 5;
+        assert_eq!((out.0.queue.bytes(), out.0.queue.held()), (bytes, bytes));
+        assert_eq!(out.0.queue.take_writes(), 0);
+        out.0.queue.clear();
+        assert_eq!((out.0.queue.bytes(), out.0.queue.held()), (0, 0));
+    }
+
+    #[test]
+    fn a_buffer_is_mostly_empty_below_a_quarter() {
+        let buffer = segment(&[b'x'; SEGMENT]);
+        assert!(!is_mostly_empty(&buffer, 0) && !is_mostly_empty(&buffer, SEGMENT * 3 / 4));
+        assert!(is_mostly_empty(&buffer, SEGMENT * 3 / 4 + 1));
+    }
+
+    #[test]
+    fn a_file_is_sent_in_steps() {
+        assert_eq!([file_step(3), file_step(FILE_STEP), file_step(u64::MAX)], [3, 1 << 20, 1 << 20]);
     }
 }

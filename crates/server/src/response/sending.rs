@@ -705,9 +705,12 @@ pub(crate) fn within_rate(now: Millis, since: Millis, pause: Millis, moved: u64,
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
 
-    use super::{Cause, DeliveryLimits, Produced, Progress, SendState, Sending};
+    use tailrace_http::body_encoder::BodyEncoder;
+
+    use super::{Cause, CoalesceResult, DeliveryLimits, Flush, Produced, Progress, SendState, Sending};
     use crate::os::socket::Io;
     use crate::request::memory::ClientMemory;
     use crate::response::policy::{Coalesce, Policy, Waiting};
@@ -838,5 +841,101 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A response with so many bytes in the queue.
+    fn queued(limits: &DeliveryLimits, bytes: usize) -> Sending {
+        let mut sending = Sending::new(limits.memory.responses.clone());
+        sending.push(|queue| queue.push_copy(&vec![b'x'; bytes]));
+        sending
+    }
+
+    #[test]
+    fn a_producer_waits_above_the_limit_and_continues_at_half_of_it() {
+        let memory = Arc::new(ClientMemory::new(1 << 20, 1 << 20));
+        let limits = DeliveryLimits { queue_limit: 8_000, least_queue: 2_000, memory, ..limits() };
+        for (queue, coalesced, is_full) in
+            [(0, 8_000, false), (0, 8_001, true), (2_001, 1, false), (8_000, 1, false), (8_001, 1, true)]
+        {
+            let mut sending = queued(&limits, queue);
+            let charged = limits.memory.responses.used();
+            sending.list(BodyEncoder::default());
+            let result = sending.coalesce(&vec![b'x'; coalesced], &limits);
+            assert_eq!(result == CoalesceResult::Full, is_full, "{queue} queued, {coalesced} coalesced: {result:?}");
+            assert!(limits.memory.responses.used() >= charged + coalesced);
+            sending.flush_coalesced(&limits);
+            sending.break_off();
+            assert_eq!(limits.memory.responses.used(), 0);
+        }
+        assert!(queued(&limits, 4_000).has_room(&limits) && !queued(&limits, 4_001).has_room(&limits));
+    }
+
+    #[test]
+    fn much_of_a_complete_response_is_left_to_the_io_side() {
+        let limits = limits();
+        for (bytes, is_left) in [(5, false), (32 * 1024, false), (32 * 1024 + 1, true), (100_000, true)] {
+            let mut sending = queued(&limits, bytes);
+            assert!(!sending.leaves_rest(&limits), "it is not complete");
+            sending.complete();
+            assert_eq!((sending.leaves_rest(&limits), sending.end(&limits).is_left), (is_left, is_left), "{bytes}");
+        }
+        let limited = DeliveryLimits { policy: Policy { most_by_runner: Some(1), ..limits.policy }, ..self::limits() };
+        let mut sending = queued(&limited, 5);
+        sending.complete();
+        assert!(sending.end(&limited).is_left, "runners write little");
+        let mut sending = queued(&limited, 5);
+        sending.break_off();
+        assert!(!sending.end(&limited).is_left, "nothing is left of a broken connection");
+    }
+
+    #[test]
+    fn a_response_is_whole_before_it_begins_and_once_all_of_it_is_there() {
+        let mut sending = Sending::new(Arc::default());
+        for (state, is_whole) in [(IDLE, true), (SENDING, false), (COMPLETE, true), (TIMED_OUT, false), (BROKEN, false)]
+        {
+            sending.state = state;
+            assert_eq!(sending.is_whole(), is_whole, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn an_opening_that_is_queued_late_does_not_change_what_was_produced() {
+        let mut sending = Sending::new(Arc::default());
+        for (before, after) in [
+            (IDLE, SendState::Sending(PAGE)),
+            (SENDING, SENDING),
+            (COMPLETE, COMPLETE),
+            (SendState::Complete(Produced::default()), SendState::Complete(PAGE)),
+            (BROKEN, BROKEN),
+        ] {
+            sending.state = before;
+            sending.note_opened(PAGE);
+            assert_eq!(sending.state, after, "{before:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_takes_bytes_is_given_time_for_the_bytes_since_it_was_first_full() {
+        let limits = DeliveryLimits { min_rate: 1, ..limits() };
+        let mut sending = queued(&limits, 5);
+        write(&mut sending, Io::Moved(1));
+        write(&mut sending, Io::WouldBlock);
+        assert_eq!(sending.deadline(false, &limits, || 1_000), Some(31_000));
+        assert_eq!(sending.deadline(true, &limits, || 2_000), Some(31_000), "it has taken nothing since");
+        write(&mut sending, Io::Moved(1));
+        write(&mut sending, Io::WouldBlock);
+        assert_eq!(sending.deadline(true, &limits, || 3_000), Some(32_000), "a second more for a byte");
+    }
+
+    #[test]
+    fn a_file_that_ends_early_is_missed_by_what_was_left_of_it() {
+        let mut sending = Sending::new(Arc::default());
+        let file = std::fs::File::open("/dev/null").unwrap();
+        sending.queue.push_file(Arc::new(std::os::fd::OwnedFd::from(file)), 0, 70);
+        assert!(sending.begin_writing());
+        let batch = sending.next_batch().unwrap();
+        assert_eq!(sending.wrote(batch, Io::Moved(20)), None);
+        let batch = sending.next_batch().unwrap();
+        assert_eq!(sending.wrote(batch, Io::End), Some(Flush::Short(50)));
     }
 }

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use tailrace_http::trust::{ForwardedFields, Trust};
 
-use super::{ConnectionState, Effects, Event, Headroom, LONG_REST, LOW_WATER, Message, Next, Rules, Shutdown};
+use super::{
+    ConnectionState, Effects, Event, Headroom, LONG_REST, LOW_WATER, Message, Next, Rules, Shutdown, Untrusted,
+};
 use crate::config::Config;
 use crate::connection::transaction_pool::TransactionPool;
 use crate::os::clock::{Clock, Millis};
@@ -32,6 +34,7 @@ pub(super) struct World {
     pub(super) asked: Cell<usize>,
     pool: TransactionPool,
     protocol: &'static dyn Protocol,
+    peer: Peer,
     pub(super) is_stopping: Cell<bool>,
     pub(super) first_request_by: Cell<Millis>,
     pub(super) clock: Clock,
@@ -48,6 +51,7 @@ impl World {
             asked: Cell::new(0),
             pool: TransactionPool::default(),
             protocol: &Http1,
+            peer: Peer::default(),
             is_stopping: Cell::new(false),
             first_request_by: Cell::new(0),
             clock: Clock::new(),
@@ -85,7 +89,7 @@ impl World {
             headroom: Headroom::Unasked,
             pool: &self.pool,
             folder: &self.folder,
-            peer: &Peer::default(),
+            peer: &self.peer,
             is_stopping: self.is_stopping.get(),
             first_request_by: self.first_request_by.get(),
             time: self.clock.reading(),
@@ -228,6 +232,32 @@ fn a_complete_request_needs_no_room() {
     let mut state = ConnectionState::Idle;
     assert!(matches!(world.receive(&mut state, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").next, Next::Run(_)));
     assert_eq!(world.asked.get(), 0);
+}
+
+#[test]
+fn the_connection_of_a_client_closes_if_there_is_no_room_for_what_it_sent_ahead() {
+    const TWO: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let (world, mut others) = crowded(config());
+    for (has_room, keep_alive) in [(false, false), (true, true)] {
+        if has_room {
+            others.set_in(&world.memory.requests, 0);
+        }
+        let Next::Run(transaction) = world.receive(&mut ConnectionState::Idle, TWO).next else { panic!("it runs") };
+        assert_eq!(transaction.facts.keep_alive, keep_alive, "{has_room}");
+    }
+}
+
+#[test]
+fn forwarding_fields_that_are_not_believed_are_reported_with_who_sent_them() {
+    let mut world = World::new(config());
+    let socket = Some("192.0.2.1:1".parse().unwrap());
+    for (client, expected) in [("192.0.2.1:1", Untrusted::Fields), ("192.0.2.2:2", Untrusted::FieldsOfClient)] {
+        world.peer = Peer { socket, client: client.parse().ok(), ..Peer::default() };
+        let bytes = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.3\r\n\r\n";
+        let effects = world.receive(&mut ConnectionState::Idle, bytes);
+        let (what, from) = effects.rare.unwrap().not_trusted.unwrap();
+        assert_eq!((what, from), (expected, client.parse().ok()));
+    }
 }
 
 #[test]

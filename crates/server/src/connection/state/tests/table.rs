@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::time::Duration;
 
 use tailrace_http::body::BodyDecoder;
 use tailrace_http::framing::BodyLength;
@@ -10,7 +11,7 @@ use tailrace_http::limits::Refusal;
 
 use super::{World, config, line, name};
 use crate::config::Config;
-use crate::connection::state::{AfterResponse, ConnectionState, Event, Next};
+use crate::connection::state::{AfterResponse, ConnectionState, Event, Idleness, Next};
 use crate::connection::transaction::Transaction;
 use crate::observe::record::Ending;
 use crate::request::stream::Rest;
@@ -184,5 +185,41 @@ fn a_connection_that_breaks_later_does_not_change_the_ending_of_a_response_that_
             let account = world.step(&mut state, event).account.unwrap();
             assert_eq!(account.record.ending, ending);
         }
+    }
+}
+
+#[test]
+fn a_socket_is_read_after_a_refusal_because_it_may_contain_more() {
+    let world = world();
+    let (mut state, _) = after(&world, &[b"\xff"]);
+    assert_eq!((name(&state), state.has_unread(), state.has_more_requests()), ("Flushing", true, true));
+    world.step(&mut state, Event::ReadAll);
+    assert_eq!((state.has_unread(), state.has_more_requests()), (false, false));
+    let state = flushing(&world, AfterResponse::Keep, None);
+    assert_eq!((state.has_unread(), state.has_more_requests()), (false, false));
+}
+
+#[test]
+fn the_record_of_a_response_says_for_how_long_it_was_held() {
+    let world = world();
+    let (mut state, next) = after(&world, &[GET]);
+    let Next::Run(mut transaction) = next else { panic!("it does not run") };
+    let finished = world.clock.peek();
+    transaction.record.finished = Some(finished);
+    world.step(&mut state, Event::Responded { then: AfterResponse::Keep, transaction, rest: None, is_sent: false });
+    state.end_hold(finished + Duration::from_millis(3));
+    let account = world.step(&mut state, Event::Flushed(Flush::Empty)).account.unwrap();
+    assert_eq!(account.record.held, Duration::from_millis(3));
+}
+
+#[test]
+fn a_connection_is_idle_before_a_request_and_while_its_head_is_incomplete() {
+    for (what, make) in STATES {
+        let expected = match what {
+            "idle" => Some(Idleness::Silent),
+            "empty line" | "half a head" => Some(Idleness::HalfHead),
+            _ => None,
+        };
+        assert_eq!(make(&world()).idleness(), expected, "{what}");
     }
 }
