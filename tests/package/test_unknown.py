@@ -70,7 +70,7 @@ def test_the_nearest_name_is_suggested_only_if_it_is_near(flag, hint):
         ("--static-map", "Tailrace calls it --static, which answers 404"),
         ("--static-map2", "Tailrace calls it --static, with the folder that contains the files: /a=FOLDER/a"),
         ("--static-path-mount", "Tailrace calls it --static, with path and folder: /static=FOLDER"),
-        ("--static-gzip", "compressed siblings such as app.js.gz are sent by default (--static-precompressed)"),
+        ("--static-gzip", "precompressed files such as app.js.gz are sent by default (--static-precompressed)"),
         ("--no-sendfile", "Tailrace uses sendfile"),
         ("--ssl-certificate", "Tailrace has no TLS"),
         ("--capture-output", "the application's output goes to standard output and"),
