@@ -25,6 +25,7 @@ __all__ = [
     "Server",
     "__version__",
     "check_access_log_format",
+    "check_request_id",
     "check_trusted_proxy",
     "end_with_parent",
     "follow_deliveries",
@@ -52,6 +53,9 @@ def check_access_log_format(text: str, /) -> None:
 def log_destination_kind(text: str, /) -> str:
     """The kind of a destination of `--log` or `--access-log`: `stdout`, `stderr`, `file`, `syslog`, `journal` or
     `logging`. Raises ValueError, which says what is wrong and what is right."""
+
+def check_request_id(name: str, /) -> None:
+    """Raises ValueError unless requests may have their id in a field of this name."""
 
 def check_trusted_proxy(entry: str, /) -> None:
     """Checks an address, a network, `unix` or `*`. Raises ValueError, which says what is right."""
@@ -191,13 +195,14 @@ class Scoreboard:
 
     def recent(self, slot: int | None, /) -> dict[str, list[dict[str, Any]]]:
         """Its last `slow` and its last `broken` responses, the last one first: `method`, `target`, `endpoint` (as in
-        `endpoints`), `client`, `status`,
-        `ending`, `path`, `body_bytes`, `blocks`, `writes`, and in seconds the phases `queued`, `application`,
-        `iterating`, `blocked`, `total`, and `ago`, the time since its end. None: of all workers for which `keep` was
-        called, with `worker` and `pid`, which are 0 otherwise. Raises IndexError."""
+        `endpoints`), `request_id` (None: it had none), `client`, `status`, `ending`, `path`, `body_bytes`, `blocks`,
+        `writes`, and in seconds the phases `queued`, `application`, `iterating`, `blocked`, `total`, and `ago`, the
+        time since its end. None: of all workers for which `keep` was called, with `worker` and `pid`, which are 0
+        otherwise. Raises IndexError."""
 
     def in_flight(self, slot: int, /) -> list[dict[str, Any]]:
-        """The requests that it runs, or ran when it died: id, method, target, client, phase, seconds, thread."""
+        """The requests that it runs, or ran when it died: id, request_id (None: it has none), method, target, client,
+        phase, seconds, thread."""
 
     def signs_of_life(self, slot: int, /) -> tuple[int, int | None]:
         """The last heartbeat of its I/O side, and since when its I/O side waits for the interpreter (None: it does
@@ -280,7 +285,8 @@ class GreenletRunner:
         """
 
     def in_flight(self, /) -> list[dict[str, Any]]:
-        """The requests that worker greenlets run: id, method, target, client, phase, seconds, slot. Any thread."""
+        """The requests that worker greenlets run: id, request_id (None: it has none), method, target, client, phase,
+        seconds, slot. Any thread."""
 
     def is_running(self, slot: int, serial: int, /) -> bool:
         """Whether the worker greenlet of a runner slot still runs this request. Any thread."""

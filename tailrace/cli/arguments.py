@@ -74,7 +74,10 @@ def _check_values(ctx: click.Context, args: list[str], options: Mapping[str, cli
 
 
 # What is most likely meant by an option without its value.
-_VALUES: Final = {"access_log": "`--access-log -` writes to standard output"}
+_VALUES: Final = {
+    "access_log": "`--access-log -` writes to standard output",
+    "request_id": "`--request-id X-Request-ID` uses the usual field",
+}
 
 
 class Serving(Command):

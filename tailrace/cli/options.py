@@ -10,7 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tailrace._tailrace import check_access_log_format, check_trusted_proxy, log_destination_kind
+from tailrace._tailrace import (
+    check_access_log_format,
+    check_request_id,
+    check_trusted_proxy,
+    log_destination_kind,
+)
 from tailrace.cli import static_values, values
 from tailrace.cli.option import (
     ADDRESSES,
@@ -63,6 +68,13 @@ def _access_log(raw: str) -> str:
 
 def _trusted_proxy(raw: str) -> str:
     check_trusted_proxy(raw)
+    return raw
+
+
+def _request_id(raw: str) -> str:
+    if raw.lower() in ("", "none"):
+        return ""
+    check_request_id(raw)
     return raw
 
 
@@ -130,6 +142,8 @@ ACCESS_LOG_ATOMS: Final = {
     "user_agent": "`User-Agent` field",
     "worker": "worker number, from 1",
     "ended": "time when the response ended, in seconds since 1970",
+    "id": "id of the request (`--request-id`)",
+    "trace": "trace id of the request's `traceparent` field, if the field is valid",
 }
 
 # Those that name something.
@@ -877,6 +891,21 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "block."
         ),
         core="server_timing",
+    ),
+    Option(
+        "request_id",
+        values.text("HEADER", check=_request_id),
+        "",
+        "Give each request an id in this header field, such as X-Request-ID. none: off.",
+        RESPONSES,
+        details=(
+            "A proxy of `--trusted-proxies` may state the id: up to 128 visible ASCII characters, without quotes, "
+            "commas and backslashes. Any other request gets a new id, a UUID of version 7, which replaces what the "
+            "client sent. The id is in `environ` (`HTTP_X_REQUEST_ID`), in the response unless the application sets "
+            "the field, in both logs and on the status page. See [Request ids](guides/request-ids.md)."
+        ),
+        core="request_id",
+        example="X-Request-ID",
     ),
     Option(
         "static",

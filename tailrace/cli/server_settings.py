@@ -91,6 +91,7 @@ class ServerSettings:
     underscore_headers: str
     server_header: str
     server_timing: bool
+    request_id: str
     static: tuple[tuple[str, str], ...]
     overlay: str | None
     spa: str | None

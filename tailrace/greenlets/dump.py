@@ -126,7 +126,7 @@ def _stack(each: greenlet) -> stacks.Stack:
 
 def _request(request: dict[str, Any]) -> str:
     client = request["client"] or "-"
-    return f"{request['method']} {request['target']} from {client}, for {request['seconds']:.3f} s"
+    return f"{log.request_name(request)} from {client}, for {request['seconds']:.3f} s"
 
 
 def _name(each: greenlet) -> str:

@@ -232,7 +232,8 @@ class Monitor:
         if slots:
             for request in self._core.in_flight():
                 if request["slot"] in slots:
-                    return f"{request['method']} {request['target']} (request {request['id']})"
+                    id_text = f", id {request['request_id']}" if request["request_id"] else ""
+                    return f"{request['method']} {request['target']} (request {request['id']}{id_text})"
         frame = self._outermost()
         if frame is not None and frame.f_code is Hub.run.__code__:
             return "a callback of the hub"

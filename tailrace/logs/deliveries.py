@@ -27,10 +27,11 @@ _failed: set[int] = set()
 def on_delivery(function: Function) -> Function:
     """Calls `function(record)` for each response of this process that is over, complete or not. Returns `function`.
 
-    record: a dict with `method`, `target`, `client` (address, empty on a UNIX socket), `ended` (seconds since 1970) and
-    what `environ["tailrace.delivery"]()` has: `status`, `ending`, `delivery`, `bytes`, `blocks`, `writes`, and times
-    in milliseconds, None where there was no such moment: `queued_ms`, `app_ms`, `first_block_ms`, `drained_ms`,
-    `waited_ms`, `held_ms`. Responses with files and refusals have no times of the application.
+    record: a dict with `method`, `target`, `client` (address, empty on a UNIX socket), `id` and `trace` (None: the
+    request has none), `ended` (seconds since 1970) and what `environ["tailrace.delivery"]()` has: `status`, `ending`,
+    `delivery`, `bytes`, `blocks`, `writes`, and times in milliseconds, None where there was no such moment:
+    `queued_ms`, `app_ms`, `first_block_ms`, `drained_ms`, `waited_ms`, `held_ms`. Responses with files and refusals
+    have no times of the application.
 
     Call it where the application is loaded; with `preload` that is the master, and the workers inherit it. The
     functions are called on a thread of their own, after the response has been sent, so no request waits for them; but

@@ -333,3 +333,12 @@ def access(record: Mapping[str, Any], line: str) -> None:
 def counted(number: int, noun: str) -> str:
     """The number with the noun, of which the plural has an s: `1 request`, `2 requests`."""
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def request_name(request: Mapping[str, Any]) -> str:
+    """A request for a line of the log: method and target, and its id if it has one.
+
+    request: as of a scoreboard, or of a document of a server of any version.
+    """
+    name = f"{request['method']} {request['target']}"
+    return f"{name} (id {request['request_id']})" if request.get("request_id") else name

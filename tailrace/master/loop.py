@@ -567,7 +567,7 @@ class Master:
         if each.is_booting:
             return None
         return [
-            f"{request['method']} {request['target']} from {request['client'] or '-'}, for "
+            f"{log.request_name(request)} from {request['client'] or '-'}, for "
             f"{request['seconds']:.3f} s" + f", in thread {request['thread']}" * (not self._settings.gevent)
             for request in self._board.in_flight(each.place)
         ]

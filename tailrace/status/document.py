@@ -86,6 +86,7 @@ def request(at: WorkerSnapshot, found: Mapping[str, Any]) -> dict[str, Any]:
         "pid": at.pid,
         "thread": found["thread"],
         "id": found["id"],
+        "request_id": found["request_id"],
         "method": found["method"],
         "target": found["target"],
         "client": found["client"],

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from tailrace.advice import figures, response
 from tailrace.advice.figures import Figures
+from tailrace.logs import log
 from tailrace.status import counts
 from tailrace.status.clock import shown
 
@@ -117,6 +118,7 @@ def _response(record: Mapping[str, Any], now: float, application: str) -> dict[s
         "method": record["method"],
         "target": record["target"],
         "endpoint": record["endpoint"],
+        "request_id": record["request_id"],
         "client": record["client"],
         "time": shown(now - record["ago"]),
         "status": record["status"],
@@ -157,7 +159,7 @@ def recent_text(found: Mapping[str, Any]) -> str:
         for each in found[kind]:
             phases = ", ".join(f"{phase} {_time(each[f'{phase}_seconds'])}" for phase in _PHASES)
             lines += [
-                f"  {each['method']} {each['target']}",
+                f"  {log.request_name(each)}",
                 f"    {each['time'][11:19]} UTC, worker {each['worker']}: {each['status']} {each['ending']}; {phases}",
                 *(f"    {one['key']}: {one['what']} {one['change']}" for one in each["findings"]),
                 "",

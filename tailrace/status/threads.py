@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tailrace.logs import log
 from tailrace.printable import printable_document
 from tailrace.status import stacks, tasks
 from tailrace.status.document import request
@@ -246,7 +247,7 @@ def thread_lines(each: Mapping[str, Any]) -> Iterator[str]:
     yield f"  thread {each['thread']} {each['name']}: {each['state']}{waits}{holds}"
     if asked := each["request"]:
         client = f" from {asked['client']}" if asked["client"] else ""
-        yield f"    {asked['method']} {asked['target']}{client}, for {asked['seconds']:.3f} s"
+        yield f"    {log.request_name(asked)}{client}, for {asked['seconds']:.3f} s"
     # Those of an idle thread are Tailrace's own.
     for frame in each["frames"] if each["state"] != IDLE else []:
         yield f"      {frame['function']} ({frame['file']}:{frame['line']})"

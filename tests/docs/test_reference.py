@@ -211,7 +211,7 @@ def test_the_functions_of_environ_take_what_their_entries_say():
     with pytest.raises(RuntimeError):
         said["late"](1)
     shown = [name for row in rows(API, "record") for name in codes(row[0])]
-    assert set(shown) - set(said["record"]) == {"method", "target", "client", "ended"}
+    assert set(shown) - set(said["record"]) == {"method", "target", "client", "id", "trace", "ended"}
     assert set(said["record"]) < set(shown)
 
 

@@ -31,6 +31,7 @@ class Core:
         self.is_started = self.is_forgotten = False
         self.closing = set()
         self.interrupted_by = None
+        self.request_id = None
 
     # What a test does
 
@@ -120,6 +121,7 @@ class Core:
         return [
             {
                 "id": serial,
+                "request_id": self.request_id,
                 "method": "GET",
                 "target": f"/{request.__name__}",
                 "client": "127.0.0.1:1",

@@ -67,6 +67,7 @@ def ended(target="/report?x=1", **more):
         "method": "GET",
         "target": target,
         "endpoint": f"GET {target.partition('?')[0]}",
+        "request_id": None,
         "client": "192.0.2.7:4711",
         "status": 200,
         "event_stream": False,

@@ -223,12 +223,14 @@ def test_without_a_limit_nothing_is_reported(blocker):
     assert core.asked[:3] == [(0.1, 0), (0.35, 5), (0.6, 5)]
 
 
-def test_the_request_that_runs_is_named(blocker):
+@pytest.mark.parametrize(("request_id", "shown"), [(None, "request 17"), ("abc", "request 17, id abc")])
+def test_the_request_that_runs_is_named(blocker, request_id, shown):
     running = greenlet(lambda: None)  # no frame of its own, as the one that runs has none
     monitor, core, _ = watched(blocker, [(5, 0.05), (5, 0.1), (0, 0.3)], greenlets={3: running, 4: greenlet()})
     core.running[3] = (17, test_the_request_that_runs_is_named)
+    core.request_id = request_id
     monitor._run()
-    assert core.logged[1][1].endswith(" by GET /test_the_request_that_runs_is_named (request 17)")
+    assert core.logged[1][1].endswith(f" by GET /test_the_request_that_runs_is_named ({shown})")
 
 
 def test_a_callback_of_the_hub_is_named(blocker, monkeypatch):

@@ -23,7 +23,16 @@ from tailrace.system.addresses import parse
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 METRICS_PAGE = ROOT / "tools" / "metrics_page.py"
-REQUEST = {"id": 7, "method": "GET", "target": "/a", "client": "::1", "phase": "running", "seconds": 1.25, "thread": 42}
+REQUEST = {
+    "id": 7,
+    "request_id": "abc",
+    "method": "GET",
+    "target": "/a",
+    "client": "::1",
+    "phase": "running",
+    "seconds": 1.25,
+    "thread": 42,
+}
 
 
 def get(board, path, memory=None, method="GET"):
@@ -120,6 +129,7 @@ def test_the_document_has_the_keys_that_its_page_describes():
             "pid": 101,
             "thread": 42,
             "id": 7,
+            "request_id": "abc",
             "method": "GET",
             "target": "/a",
             "client": "::1",

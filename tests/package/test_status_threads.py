@@ -12,6 +12,7 @@ from tailrace.status.tasks import Task
 
 REQUEST = {
     "id": 7,
+    "request_id": "abc",
     "method": "GET",
     "target": "/a",
     "client": "::1",
@@ -110,7 +111,7 @@ def test_text_has_a_block_for_each_thread():
     assert threads.text([worker]) == (
         "worker 1, process 101: 2 threads: 1 running, 1 idle\n"
         "  thread 42 tailrace-0: running, holds the interpreter\n"
-        "    GET /a from ::1, for 1.250 s\n"
+        "    GET /a (id abc) from ::1, for 1.250 s\n"
         "      app (/shop.py:3)\n"
         "  thread 43 tailrace-1: idle\n"
     )

@@ -26,6 +26,17 @@ const OWN_ROOM: usize = 256;
 /// Names and values in an error message are cut to this many octets.
 const SHOWN: usize = 80;
 
+/// What the server adds to the head of every response.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnFields<'a> {
+    /// The value of `Date`, an IMF-fixdate of 29 bytes.
+    pub date: &'a [u8],
+    /// The value of `Server`; empty: no such field.
+    pub server: &'a [u8],
+    /// Name and value of the field with the id of the request, if it has one.
+    pub id: Option<(&'a [u8], &'a [u8])>,
+}
+
 /// Builds one response head in one buffer that is reused.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseHead {
@@ -222,7 +233,10 @@ impl ResponseHead {
     /// True when there is a field of this name, or several.
     #[must_use]
     pub fn has(&self, name: &[u8]) -> bool {
-        self.fields().any(|(given, _)| given.eq_ignore_ascii_case(name))
+        memchr::memchr_iter(b'\n', &self.buffer).any(|end| {
+            let line = &self.buffer[end + 1..];
+            line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name)
+        })
     }
 
     /// True if the Content-Type is that of a stream of server-sent events (HTML Living Standard, section 9.2).
@@ -319,9 +333,9 @@ impl ResponseHead {
     }
 
     /// Completes the head; to be called once. Returns how the body must be sent. `total` is the length of the body if
-    /// that is known, `date` an IMF-fixdate of 29 bytes, `server` the Server field (empty: none). Without a status the
-    /// response is a 500.
-    pub fn finish(&mut self, facts: RequestFacts, total: Option<u64>, date: &[u8], server: &[u8]) -> ResponseFraming {
+    /// that is known. Of `own`, fields that the application has set are not added. Without a status the response is a
+    /// 500.
+    pub fn finish(&mut self, facts: RequestFacts, total: Option<u64>, own: OwnFields<'_>) -> ResponseFraming {
         if self.status == 0 {
             self.status = 500;
             self.buffer.extend_from_slice(b"HTTP/1.1 500 Internal Server Error\r\n");
@@ -332,10 +346,15 @@ impl ResponseHead {
         // The proxy is the server that its client sees, and adds its own.
         let is_packet = facts.format == ResponseFormat::Packet;
         if !self.has_date && !is_packet {
-            self.append(b"Date", date);
+            self.append(b"Date", own.date);
         }
-        if !self.has_server && !is_packet && !server.is_empty() {
-            self.append(b"Server", server);
+        if !self.has_server && !is_packet && !own.server.is_empty() {
+            self.append(b"Server", own.server);
+        }
+        if let Some((name, value)) = own.id
+            && !self.has(name)
+        {
+            self.append(name, value);
         }
         if let Some(length) = length {
             let mut digits = [0; 20];
@@ -424,6 +443,11 @@ impl Known {
     }
 }
 
+/// Whether the server itself writes the fields of this name, or drops them.
+pub(crate) fn is_own_field(name: &[u8]) -> bool {
+    Known::of(name).is_some()
+}
+
 /// The decimal digits of `number`, at the end of `digits`.
 fn decimal_text(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut start = digits.len();
@@ -447,8 +471,7 @@ pub fn error_response(
     status: u16,
     sentence_html: &str,
     facts: RequestFacts,
-    date: &[u8],
-    server: &[u8],
+    own: OwnFields<'_>,
     out: &mut Vec<u8>,
 ) -> u64 {
     let page = begin_error(head, status, sentence_html);
@@ -458,7 +481,7 @@ pub fn error_response(
             let _ = head.field(b"Retry-After", RETRY_AFTER);
         }
     }
-    let framing = head.finish(facts, Some(page.len() as u64), date, server);
+    let framing = head.finish(facts, Some(page.len() as u64), own);
     out.extend_from_slice(head.bytes());
     if framing.body == ResponseBody::None {
         return 0;

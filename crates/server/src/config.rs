@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use tailrace_http::identity::IdField;
 use tailrace_http::limits::Limits;
 use tailrace_http::query::QueryMasking;
 use tailrace_http::trust::Trust;
@@ -64,6 +65,8 @@ pub struct Config {
     pub listeners: Vec<ListenerConfig>,
     /// The proxies whose statements about their clients are believed.
     pub trust: Trust,
+    /// The field by which requests have an id; `None`: they have none.
+    pub request_id: Option<IdField>,
     /// Other processes accept from the same listening sockets.
     pub shares_listeners: bool,
     /// Limits of a request.
@@ -129,6 +132,11 @@ impl Config {
     pub fn listener(&self, number: usize) -> ListenerConfig {
         self.listeners.get(number).copied().unwrap_or_default()
     }
+
+    /// Name and value of the response field with the id of a request. `None`: it has no id.
+    pub(crate) fn id_field<'a>(&'a self, id: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+        self.request_id.as_ref().filter(|_| !id.is_empty()).map(|field| (field.name(), id))
+    }
 }
 
 impl Default for Config {
@@ -138,6 +146,7 @@ impl Default for Config {
             threads: 128,
             listeners: Vec::new(),
             trust: Trust::default(),
+            request_id: None,
             shares_listeners: false,
             limits: Limits::default(),
             client_memory: 512 << 20,

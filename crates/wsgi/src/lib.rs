@@ -131,6 +131,7 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(settings::check_access_log_format, module)?)?;
     module.add_function(wrap_pyfunction!(settings::log_destination_kind, module)?)?;
     module.add_function(wrap_pyfunction!(settings::check_trusted_proxy, module)?)?;
+    module.add_function(wrap_pyfunction!(settings::check_request_id, module)?)?;
     module.add_function(wrap_pyfunction!(settings::settings_as_read, module)?)?;
     module.add_function(wrap_pyfunction!(static_files::static_codings, module)?)?;
     module.add_function(wrap_pyfunction!(static_files::static_headers, module)?)?;

@@ -8,7 +8,7 @@ const EXPLANATIONS = {
   theme: "The colours of this page: those that your system prefers, light or dark.",
   sort: "The figure by which the rows are sorted.",
   reverse: "Reverses the order of the rows.",
-  filter: "Shows only the requests whose method, target, client or phase contains this text.",
+  filter: "Shows only the requests whose method, target, client, id or phase contains this text.",
 
   version: "The version of Tailrace that serves.",
   uptime: "Time since the master process started.",
@@ -76,6 +76,7 @@ const EXPLANATIONS = {
   thread: "The kernel's number of the thread, as ps -L, top -H and perf show it.",
   client: "The client's address; empty on a UNIX socket.",
   id: "The number of the request in its worker.",
+  request_id: "The id of the request (--request-id), which the logs and the response have, too.",
   began: "When the application was called, by this computer's clock.",
   endpoints: "Method and path, with * for the parts that vary, since the start or the last reload. The same in a terminal: tailrace doctor --live.",
   endpoint: "Method and path; numbers, dates and UUIDs are *. Open it to see what its responses cost, and what to fix.",

@@ -223,7 +223,7 @@ class Flights {
   show() {
     const text = byId("filter").value.trim().toLowerCase();
     const matches = ({ request, phase }) =>
-      !text || `${request.method} ${request.target} ${request.client} ${phase.name}`.toLowerCase().includes(text);
+      !text || `${request.method} ${request.target} ${request.client} ${request.request_id ?? ""} ${phase.name}`.toLowerCase().includes(text);
     const all = [...this.flights.values()];
     const matching = all.filter(matches);
     this.table.draw(matching);

@@ -8,6 +8,9 @@ const decimals = [0, 1, 2].map((digits) => new Intl.NumberFormat("en", {
 
 const count = (value) => grouped.format(value);
 
+// The row with the id of a request, if it has one (--request-id).
+const idFact = ({ request_id: id }) => (id ? [["request_id", "id", id]] : []);
+
 // Three significant digits, or all of a larger number.
 function three(value) {
   const digits = value >= 99.95 || value === 0 ? 0 : value >= 9.995 ? 1 : 2;

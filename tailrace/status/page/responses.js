@@ -129,6 +129,7 @@ const endpointFacts = (endpoint) => [
 const LASTED = ["queued", "application", "iterating", "blocked", "total"];
 const endedFacts = (ended) => [
   ["ended_target", "request", `${ended.method} ${ended.target}`],
+  ...idFact(ended),
   ["client", "client", ended.client || "UNIX socket"],
   ["ended_at", "at", clock.format(new Date(ended.time))],
   ...LASTED.map((phase) => {

@@ -87,6 +87,7 @@ class FlightDetails extends Details {
     this.again.hidden = flight.ended === true;
     facts(this.facts, [
       ["target", "request", `${request.method} ${request.target}`],
+      ...idFact(request),
       ["phase", flight.ended ? "ended after about" : "phase", flight.ended ? lasting(request.seconds) : flight.phase.name],
       ["client", "client", request.client || "UNIX socket"],
       ["began", "began", clock.format(flight.began)],

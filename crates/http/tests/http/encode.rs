@@ -1,7 +1,9 @@
 //! Response heads, chunks and error pages: RFC 9110 sections 6 to 15, RFC 9112 sections 4, 6 and 9, PEP 3333.
 
 use tailrace_http::body_encoder::BodyEncoder;
-use tailrace_http::encode::{CONTINUE, HeadFault, LENGTH_ROOM, ResponseHead, error_page_length, error_response};
+use tailrace_http::encode::{
+    CONTINUE, HeadFault, LENGTH_ROOM, OwnFields, ResponseHead, error_page_length, error_response,
+};
 use tailrace_http::framing::{RequestFacts, ResponseBody, ResponseFormat, ResponseFraming};
 
 const DATE: &[u8] = b"Sat, 21 Nov 2026 12:00:00 GMT";
@@ -11,6 +13,10 @@ const LAST_GET: RequestFacts = RequestFacts { keep_alive: false, ..GET };
 const OLD_GET: RequestFacts = RequestFacts { format: ResponseFormat::Http10, keep_alive: false, ..GET };
 const OLD_KEPT: RequestFacts = RequestFacts { format: ResponseFormat::Http10, ..GET };
 
+fn own(server: &[u8]) -> OwnFields<'_> {
+    OwnFields { date: DATE, server, id: None }
+}
+
 /// The response head without its Date and Server fields, and the framing.
 fn made(facts: RequestFacts, status: &str, fields: &[(&str, &str)], total: Option<u64>) -> (String, ResponseFraming) {
     let mut head = ResponseHead::default();
@@ -18,7 +24,7 @@ fn made(facts: RequestFacts, status: &str, fields: &[(&str, &str)], total: Optio
     for (name, value) in fields {
         head.field(name.as_bytes(), value.as_bytes()).unwrap();
     }
-    let framing = head.finish(facts, total, DATE, b"tailrace");
+    let framing = head.finish(facts, total, own(b"tailrace"));
     let text = String::from_utf8(head.bytes().to_vec()).unwrap();
     assert!(text.ends_with("\r\n\r\n"));
     let both = "Date: Sat, 21 Nov 2026 12:00:00 GMT\r\nServer: tailrace\r\n";
@@ -79,7 +85,7 @@ fn how_the_body_ends() {
 fn the_length_of_an_error_page_is_known_before_it_is_made() {
     for (status, facts) in [(400, GET), (503, GET), (505, HEAD), (599, OLD_GET)] {
         let (mut head, mut out) = (ResponseHead::default(), Vec::new());
-        let length = error_response(&mut head, status, "A sentence.", facts, DATE, b"s", &mut out);
+        let length = error_response(&mut head, status, "A sentence.", facts, own(b"s"), &mut out);
         assert_eq!(error_page_length(status, "A sentence.", facts), length, "{status}");
         assert_eq!(length == 0, facts.is_head);
     }
@@ -100,7 +106,7 @@ fn a_head_that_is_emptied_or_copied_keeps_its_buffer() {
     other.field(b"Content-Length", b"7").unwrap();
     assert!(head.copy_from(&other));
     assert_eq!(head.room(), room);
-    let (ours, theirs) = (head.finish(GET, None, DATE, b"s"), other.finish(GET, None, DATE, b"s"));
+    let (ours, theirs) = (head.finish(GET, None, own(b"s")), other.finish(GET, None, own(b"s")));
     assert_eq!((ours, head.bytes()), (theirs, other.bytes()));
 }
 
@@ -126,7 +132,7 @@ fn fields_are_sent_as_they_were_given() {
     let mut head = ResponseHead::default();
     head.status(b"200 Tr\xe8s bien").unwrap();
     head.field(b"X", b"\xe9").unwrap();
-    head.finish(GET, Some(0), DATE, b"");
+    head.finish(GET, Some(0), own(b""));
     assert!(head.bytes().starts_with(b"HTTP/1.1 200 Tr\xe8s bien\r\nX: \xe9\r\nDate: "));
 }
 
@@ -136,21 +142,21 @@ fn date_and_server_are_the_applications_if_it_gives_them() {
     head.status(b"200 OK").unwrap();
     head.field(b"date", b"Thu, 01 Jan 1970 00:00:00 GMT").unwrap();
     head.field(b"SERVER", b"mine").unwrap();
-    head.finish(GET, Some(0), DATE, b"tailrace");
+    head.finish(GET, Some(0), own(b"tailrace"));
     let expected =
         "HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\nSERVER: mine\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(head.bytes(), expected.as_bytes());
     head.clear();
     head.status(b"200 OK").unwrap();
     head.field(b"Vary", b"Cookie").unwrap();
-    head.finish(GET, Some(0), DATE, b"");
+    head.finish(GET, Some(0), own(b""));
     let expected =
         "HTTP/1.1 200 OK\r\nVary: Cookie\r\nDate: Sat, 21 Nov 2026 12:00:00 GMT\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(head.bytes(), expected.as_bytes(), "no Server field when the server has no name");
     head.clear();
     head.status(b"200 OK").unwrap();
     head.field(b"Pragma", b"x").unwrap();
-    head.finish(GET, Some(0), DATE, b"tailrace");
+    head.finish(GET, Some(0), own(b"tailrace"));
     assert!(String::from_utf8_lossy(head.bytes()).contains("\r\nServer: tailrace\r\n"), "another name of six letters");
 }
 
@@ -234,7 +240,7 @@ fn lengths() {
     assert_eq!(head.declared_length(), Some(u64::MAX));
     let conflict = HeadFault::LengthConflict { first: u64::MAX, second: 5 };
     assert_eq!(head.field(b"Content-Length", b"5"), Err(conflict));
-    assert_eq!(head.finish(GET, None, DATE, b"").body, ResponseBody::Known(u64::MAX));
+    assert_eq!(head.finish(GET, None, own(b"")).body, ResponseBody::Known(u64::MAX));
     let text = String::from_utf8(head.bytes().to_vec()).unwrap();
     assert_eq!(text.matches("ength").count(), 1);
     assert!(text.contains("\r\nContent-Length: 18446744073709551615\r\n"));
@@ -267,7 +273,7 @@ fn fields_of_the_connection_are_the_servers() {
         head.field(name.as_bytes(), value.as_bytes()).unwrap();
         assert_eq!(head.dropped(), Some(known));
         assert_eq!(head.bytes(), b"HTTP/1.1 200 OK\r\n", "{name}");
-        assert!(head.finish(GET, Some(1), DATE, b"").keep_alive, "{name}");
+        assert!(head.finish(GET, Some(1), own(b"")).keep_alive, "{name}");
         head.clear();
         assert_eq!(head.dropped(), None);
     }
@@ -285,12 +291,12 @@ fn a_head_is_used_again() {
     assert_eq!(head.bytes(), b"HTTP/1.1 200 OK\r\n", "a new status starts over");
     assert!(head.status(b"20 OK").is_err());
     assert_eq!(head.bytes(), b"HTTP/1.1 200 OK\r\n", "a bad one does not");
-    assert_eq!(head.finish(GET, None, DATE, b"s"), framing(ResponseBody::Delimited, true));
+    assert_eq!(head.finish(GET, None, own(b"s")), framing(ResponseBody::Delimited, true));
     let text = String::from_utf8(head.bytes().to_vec()).unwrap();
     assert_eq!(text.lines().count(), 5, "{text}");
     head.clear();
     assert!(!head.is_set() && head.bytes().is_empty());
-    assert_eq!(head.finish(GET, Some(0), DATE, b""), framing(ResponseBody::Known(0), true));
+    assert_eq!(head.finish(GET, Some(0), own(b"")), framing(ResponseBody::Known(0), true));
     assert!(head.bytes().starts_with(b"HTTP/1.1 500 Internal Server Error\r\n"), "there is always a status line");
     assert_eq!(head.status_code(), 500);
 }
@@ -361,7 +367,7 @@ fn error_pages() {
         let mut out = b"before".to_vec();
         let mut kept = ResponseHead::default();
         kept.status(b"200 OK").unwrap();
-        let length = error_response(&mut kept, status, "No &lt;such&gt; thing.", facts, DATE, b"tailrace", &mut out);
+        let length = error_response(&mut kept, status, "No &lt;such&gt; thing.", facts, own(b"tailrace"), &mut out);
         let page = String::from_utf8(out).unwrap().strip_prefix("before").unwrap().to_owned();
         let (head, body) = page.split_once("\r\n\r\n").unwrap();
         assert_eq!((length, kept.bytes()), (body.len() as u64, format!("{head}\r\n\r\n").as_bytes()));
@@ -427,7 +433,7 @@ fn a_head_is_rewritten_with_another_status_and_the_fields_that_are_kept() {
     head.rewrite(Some(b"206 Partial Content"), |name| !name.eq_ignore_ascii_case(b"set-cookie")).unwrap();
     head.field(b"Content-Length", b"3").unwrap();
     let facts = RequestFacts { format: ResponseFormat::Http11, is_head: false, keep_alive: true };
-    let framing = head.finish(facts, None, b"Sun, 06 Nov 1994 08:49:37 GMT", b"");
+    let framing = head.finish(facts, None, own(b""));
     assert!(!framing.keep_alive, "the application closes the connection");
     let text = String::from_utf8(head.bytes().to_vec()).unwrap();
     let wanted = "HTTP/1.1 206 Partial Content\r\nContent-Type: text/plain\r\nDate: now\r\nContent-Length: 3\r\n\
@@ -445,8 +451,8 @@ fn a_chunked_body_whose_length_becomes_known_has_the_same_head_with_its_length()
                 head.field(b"X-Field", b"value").unwrap();
             }
             let [known, chunked] = &mut heads;
-            known.finish(facts, Some(length), DATE, b"tailrace");
-            let framing = chunked.finish(facts, None, DATE, b"tailrace");
+            known.finish(facts, Some(length), own(b"tailrace"));
+            let framing = chunked.finish(facts, None, own(b"tailrace"));
             assert_eq!(framing.body, ResponseBody::Delimited);
             let before = chunked.bytes().len();
             chunked.state_length(length);
@@ -462,4 +468,24 @@ fn a_chunked_body_whose_length_becomes_known_has_the_same_head_with_its_length()
             assert_eq!(chunked.bytes(), known.bytes(), "it has a length already");
         }
     }
+}
+
+#[test]
+fn the_id_of_a_request_is_in_its_response_unless_the_application_sets_the_field() {
+    let own = OwnFields { id: Some((b"X-Request-ID", b"abc")), ..own(b"") };
+    for (fields, id) in [
+        (&[("X-Request-IDs", "1"), ("X-Request-I", "2"), ("X", "X-Request-ID: 3")][..], "abc"),
+        (&[("x-request-id", "of the application")][..], "of the application"),
+    ] {
+        let mut head = ResponseHead::default();
+        head.status(b"200 OK").unwrap();
+        for (name, value) in fields {
+            head.field(name.as_bytes(), value.as_bytes()).unwrap();
+        }
+        head.finish(GET, Some(0), own);
+        assert_eq!(head.only(b"X-Request-ID"), Some(id.as_bytes()), "{fields:?}");
+    }
+    let (mut head, mut out) = (ResponseHead::default(), Vec::new());
+    error_response(&mut head, 503, "A sentence.", RequestFacts::of_refused(b"", &Default::default()), own, &mut out);
+    assert_eq!(head.only(b"x-request-id"), Some(b"abc".as_slice()));
 }

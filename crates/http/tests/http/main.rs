@@ -12,6 +12,7 @@ mod encode;
 mod forwarded;
 mod framing;
 mod head;
+mod identity;
 mod limits;
 mod named_file;
 mod properties;

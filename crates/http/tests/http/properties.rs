@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::{Index, select};
 use tailrace_http::body_encoder::BodyEncoder;
-use tailrace_http::encode::ResponseHead;
+use tailrace_http::encode::{OwnFields, ResponseHead};
 use tailrace_http::framing::{BodyLength, RequestFacts, ResponseBody};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::Limits;
@@ -217,7 +217,8 @@ proptest! {
             head.field(b"content-length", length.to_string().as_bytes()).unwrap();
         }
         let version = if old { Version::Http10 } else { Version::Http11 };
-        let framing = head.finish(RequestFacts { format: version.into(), is_head, keep_alive }, total, b"today", b"tailrace");
+        let own = OwnFields { date: b"today", server: b"tailrace", id: None };
+        let framing = head.finish(RequestFacts { format: version.into(), is_head, keep_alive }, total, own);
         let mut storage = [httparse::EMPTY_HEADER; 64];
         let mut parsed = httparse::Response::new(&mut storage);
         prop_assert_eq!(parsed.parse(head.bytes()), Ok(httparse::Status::Complete(head.bytes().len())));

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tailrace_http::encode::ResponseHead;
-use tailrace_http::encode::error_page_length;
+use tailrace_http::encode::{OwnFields, ResponseHead, error_page_length};
 use tailrace_http::framing::RequestFacts;
 use tailrace_http::head::HeadParser;
 use tailrace_http::limits::{Limits, Refusal};
+use tailrace_http::request_head::Span;
 
 use crate::connection::backpressure::{PATIENCE, SlowClient, WaitingCount, next_patience};
 use crate::connection::host::{self, Host};
@@ -42,7 +42,7 @@ use crate::os::socket::Io;
 use crate::os::sync::lock;
 use crate::request::Request;
 use crate::request::peer::Peer;
-use crate::request::protocol::{OwnFields, Protocol};
+use crate::request::protocol::Protocol;
 use crate::request::spool::Written;
 use crate::request::stream::{Rest, Source};
 use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled, TURN};
@@ -378,10 +378,13 @@ impl Connection {
         let Effects { rare, account, .. } = effects;
         let Some(Message::Page(refusal, facts)) = rare.as_ref().and_then(|rare| rare.send.as_ref()) else { return };
         // A request that was given up is accounted for at once.
-        let given_up = account.as_deref_mut().map(|transaction| &mut transaction.response.head);
-        let mut unlogged = ResponseHead::default();
-        let head = state.page_head().or(given_up).unwrap_or(&mut unlogged);
-        self.delivery.queue(&self.error_page(head, refusal, *facts));
+        let page = match state.refused().or(account.as_deref_mut()) {
+            Some(Transaction { request, response, .. }) => {
+                self.error_page(&mut response.head, refusal, *facts, request.id())
+            }
+            None => self.error_page(&mut ResponseHead::default(), refusal, *facts, b""),
+        };
+        self.delivery.queue(&page);
     }
 
     /// See [`Open::make_room`](host::Open::make_room).
@@ -538,12 +541,12 @@ impl Connection {
         }
     }
 
-    /// Makes an error page, head included. `head`: where its head is built.
-    fn error_page(&self, head: &mut ResponseHead, refusal: &Refusal, facts: RequestFacts) -> Vec<u8> {
+    /// Makes an error page, head included. `head`: where its head is built. `id`: of the request; empty: it has none.
+    fn error_page(&self, head: &mut ResponseHead, refusal: &Refusal, facts: RequestFacts, id: &[u8]) -> Vec<u8> {
         let mut page = Vec::with_capacity(512);
         let server = self.shared.config.server_name.as_bytes();
         with_date(self.shared.clock.recent(), |date| {
-            let own = OwnFields { date, server };
+            let own = OwnFields { date, server, id: self.shared.config.id_field(id) };
             self.protocol().error_page(head, (refusal.status, refusal.reason), facts, own, &mut page)
         });
         page
@@ -754,12 +757,12 @@ impl Connection {
     }
 
     /// The deadline of the request has passed while the application runs. Sends 504 if the response has not begun, else
-    /// breaks it off. The caller notifies a runner that waits for room or for bytes.
-    pub(crate) fn time_out(&self, facts: RequestFacts) -> Outcome {
+    /// breaks it off. The caller notifies a runner that waits for room or for bytes. `id`: of the request.
+    pub(crate) fn time_out(&self, facts: RequestFacts, id: &[u8]) -> Outcome {
         let facts = RequestFacts { keep_alive: false, ..facts };
         let page = || {
             let length = error_page_length(TOO_LATE.status, TOO_LATE.reason, facts);
-            (self.error_page(&mut ResponseHead::default(), &TOO_LATE, facts), length)
+            (self.error_page(&mut ResponseHead::default(), &TOO_LATE, facts, id), length)
         };
         let (time_out, asked) = self.delivery.time_out(page);
         if asked {
@@ -919,6 +922,9 @@ impl Connection {
             // The head was parsed before. If the scoreboard has shortened it, for example a long method, it may not
             // parse again; the log then has no request line.
             let _ = HeadParser::default().parse(&request.bytes, &Limits::default(), &mut request.head);
+            let start = request.bytes.len() as u32;
+            request.bytes.extend_from_slice(&shown.id);
+            request.id = Span { start, end: request.bytes.len() as u32 };
         }
         let (produced, is_late) = self.delivery.produced_so_far();
         (record.status, record.body_bytes) = (produced.status, produced.body_bytes);

@@ -29,7 +29,7 @@ use crate::response::delivery::After;
 pub use crate::response::delivery::Room;
 use crate::response::payload::FileSource;
 pub use crate::response::payload::Payload;
-use crate::response::producer::SendContext;
+use crate::response::producer::{HeadContext, SendContext};
 pub use crate::response::producer::{Position, Sent};
 
 /// A body shorter than its `Content-Length`.
@@ -125,7 +125,8 @@ impl Exchange {
         let due = time.map_or(NEVER, |time| connection.shared().clock.millis_of(now).saturating_add(millis(time)));
         connection.host().set_request_deadline(runner, due, &mut || Task {
             since: transaction.record.started.unwrap_or(now),
-            request: transaction.request.line(connection.shared().config.query_masking),
+            request: transaction.request.name(connection.shared().config.query_masking),
+            id: transaction.request.id().to_vec(),
             facts: transaction.facts,
             connection: Some(connection.clone()),
         });
@@ -512,7 +513,11 @@ impl Parts {
             format: &|| {
                 let is_readable = incoming.as_ref().is_none_or(|incoming| incoming.answered());
                 let keep_alive = facts.keep_alive && !shared.is_stopping() && is_readable;
-                (self.connection.protocol(), RequestFacts { keep_alive, ..facts })
+                HeadContext {
+                    format: self.connection.protocol(),
+                    facts: RequestFacts { keep_alive, ..facts },
+                    id: shared.config.id_field(request.id()),
+                }
             },
         };
         let (sent, after) = send(response, &context, record);

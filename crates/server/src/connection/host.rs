@@ -24,6 +24,8 @@ pub(crate) struct Task<C> {
     pub(crate) since: Instant,
     /// Method and target.
     pub(crate) request: String,
+    /// Its id; empty: it has none.
+    pub(crate) id: Vec<u8>,
     pub(crate) facts: RequestFacts,
     /// `None` when the response is finished.
     pub(crate) connection: Option<Arc<C>>,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tailrace_http::body::{BodyDecoder, BodyStep};
-use tailrace_http::encode::{self, ResponseHead};
+use tailrace_http::encode;
 use tailrace_http::framing::{BodyLength, RequestFacts};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::Refusal;
@@ -640,7 +640,15 @@ impl ConnectionState {
     ) -> Effects {
         let limits = &rules.config.limits;
         let request = &mut transaction.request;
-        let framing = match rules.protocol.admit(request, &rules.config.trust) {
+        // The packet of a proxy names its client, but the proxy has sent the fields.
+        let sender = request.peer.client;
+        let admitted = rules.protocol.admit(request, &rules.config.trust);
+        if let Some(field) = &rules.config.request_id
+            && !request.identify(field, rules.config.trust.is_trusted(sender), rules.time.since_1970())
+        {
+            return self.refuse(NO_MEMORY, transaction, rules);
+        }
+        let framing = match admitted {
             Ok(()) => rules.protocol.framing(&request.bytes, &request.head, limits),
             Err(NotAdmitted::Malformed(refusal)) => Err(refusal),
             Err(NotAdmitted::NotTrusted(refusal)) => {
@@ -1158,10 +1166,10 @@ impl ConnectionState {
         matches!(self, Self::Storing(_))
     }
 
-    /// Where the head of an error page is built: in the transaction, for the access log.
-    pub(crate) fn page_head(&mut self) -> Option<&mut ResponseHead> {
+    /// The refused request: the head of its error page is built in the transaction, for the access log.
+    pub(crate) fn refused(&mut self) -> Option<&mut Transaction> {
         let Self::Flushing(flushing) = self else { return None };
-        flushing.transaction.as_deref_mut().map(|transaction| &mut transaction.response.head)
+        flushing.transaction.as_deref_mut()
     }
 
     pub(crate) fn is_flushing(&self) -> bool {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tailrace_http::framing::{RequestFacts, ResponseFormat};
-use tailrace_http::request_head::Field;
+use tailrace_http::request_head::{Field, Span};
 
 use crate::connection::runner::RunnerId;
 use crate::observe::record::{Ending, Path, Record};
@@ -100,6 +100,7 @@ impl Transaction {
         }
         self.charge = Charge::default();
         self.request.body = RequestBody::Empty;
+        self.request.id = Span::default();
         self.incoming = None;
         self.rest = None;
         self.asked = None;

@@ -196,6 +196,7 @@ mod tests {
         Task {
             since: clock::now(),
             request: String::from("GET /"),
+            id: b"abc".to_vec(),
             facts: RequestFacts { format: ResponseFormat::Http11, is_head: false, keep_alive: true },
             connection: None,
         }

@@ -21,6 +21,7 @@ use crate::observe::scoreboard::{self, InFlight, Sending, WorkerSlot, most_threa
 use crate::os::clock::{Millis, NEVER};
 use crate::os::sync::lock;
 use crate::request::Request;
+use crate::request::identity::id_text;
 
 /// A request whose deadline has come while its application still works on it.
 #[derive(Clone, Debug)]
@@ -211,9 +212,7 @@ impl RunnerTable {
         let serial = self.serial.fetch_add(1, Ordering::Relaxed) + 1;
         slot.serial.store(serial, Ordering::Release);
         if let Some(shown) = &slot.shown {
-            let method = request.head.method.of(&request.bytes);
-            let target = request.head.target.of(&request.bytes);
-            shown.begin(serial, now, request.peer.client, method, target);
+            shown.begin(serial, now, request);
         }
         RunnerId { slot: number, serial }
     }
@@ -353,12 +352,13 @@ impl RunnerTable {
             self.timed_out.fetch_add(1, Ordering::Relaxed);
             let task = &mut timed.task;
             let connection = task.connection.take();
-            let outcome = connection.as_ref().map_or(Outcome::Over, |connection| connection.time_out(task.facts));
+            let outcome =
+                connection.as_ref().map_or(Outcome::Over, |connection| connection.time_out(task.facts, &task.id));
             report(Overdue {
                 slot: number,
                 serial: timed.serial,
                 thread: slot.thread.load(Ordering::Acquire),
-                request: task.request.clone(),
+                request: format!("{}{}", task.request, id_text(&task.id, None)),
                 since: task.since,
                 outcome,
             });
@@ -399,6 +399,7 @@ mod tests {
         Task {
             since: Instant::now(),
             request: String::from("GET /"),
+            id: b"abc".to_vec(),
             facts: RequestFacts { format: ResponseFormat::Http11, is_head: false, keep_alive: true },
             connection: None,
         }
@@ -486,7 +487,7 @@ mod tests {
         assert_eq!((late.len(), next), (1, None));
         assert_eq!((late[0].slot, late[0].serial, late[0].thread), (runner.slot, runner.serial, 77));
         // Whose connection is not there any more.
-        assert_eq!((late[0].outcome, late[0].request.as_str()), (Outcome::Over, "GET /"));
+        assert_eq!((late[0].outcome, late[0].request.as_str()), (Outcome::Over, "GET / (id abc)"));
         assert!(table.is_overdue(runner.slot) && table.leave(runner.slot));
         assert_eq!((table.stuck(), table.timed_out(), table.stuck_since()), (1, 1, Some(100_000_000)));
         assert!(expire(&table, 200).0.is_empty());

@@ -7,9 +7,15 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use tailrace_http::identity::LONGEST_ID;
+
 const SEQUENCE: usize = 0;
 /// Words of an address.
 pub(super) const PEER: usize = 3;
+/// Words of the id of a request.
+pub(super) const ID_WORDS: usize = LONGEST_ID.div_ceil(8);
+/// The length of an id begins at this bit of a word with two lengths.
+const ID_LENGTH: u32 = 48;
 
 /// See the module.
 #[derive(Clone, Copy)]
@@ -85,6 +91,18 @@ impl Guarded {
         }
         None
     }
+}
+
+/// One word with the lengths of a target and of an id.
+#[inline]
+pub(super) fn lengths(target: &[u8], id: &[u8]) -> u64 {
+    target.len() as u64 | (id.len() as u64) << ID_LENGTH
+}
+
+/// The two lengths in such a word.
+pub(super) fn lengths_of(word: u64) -> (usize, usize) {
+    let target = word & ((1 << ID_LENGTH) - 1);
+    (usize::try_from(target).unwrap_or(usize::MAX), usize::try_from(word >> ID_LENGTH).unwrap_or(usize::MAX))
 }
 
 /// The text in words that were read, of this length in bytes or as long as they are.

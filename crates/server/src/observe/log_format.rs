@@ -254,6 +254,8 @@ fn value<'a>(atom: Atom, entry: &Entry<'a>) -> Value<'a> {
         }),
         Atom::Referer => Value::Text(fields::of_request(request, b"referer")),
         Atom::UserAgent => Value::Text(fields::of_request(request, b"user-agent")),
+        Atom::Id => Value::Text(request.id()),
+        Atom::Trace => Value::Text(request.trace().unwrap_or_default()),
     }
 }
 

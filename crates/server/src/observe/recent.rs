@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::observe::deliveries::Times;
-use crate::observe::guarded::{Guarded, PEER, peer_of, text_of, word_of};
+use crate::observe::guarded::{Guarded, ID_WORDS, PEER, lengths, lengths_of, peer_of, text_of, word_of};
 use crate::observe::record::{ENDINGS, Ending, PATHS, Path, Record};
 use crate::os::clock::nanos;
 use crate::os::sync::lock;
@@ -42,7 +42,8 @@ const METHOD: usize = CLIENT + PEER;
 const LENGTH: usize = METHOD + 2;
 const TARGET: usize = LENGTH + 1;
 const TARGET_WORDS: usize = 20;
-const WORKER: usize = TARGET + TARGET_WORDS;
+const ID: usize = TARGET + TARGET_WORDS;
+const WORKER: usize = ID + ID_WORDS;
 const PROCESS: usize = WORKER + 1;
 const CELL: usize = PROCESS + 1;
 /// The bit of [`STATUS`] that is set for an event stream.
@@ -64,6 +65,8 @@ pub struct Ended {
     pub method: Vec<u8>,
     /// The target, cut after 160 bytes.
     pub target: Vec<u8>,
+    /// The id; empty: it had none.
+    pub id: Vec<u8>,
     /// The client; `None` on a UNIX socket.
     pub peer: Option<SocketAddr>,
     /// The status that was sent; 0: none was.
@@ -143,11 +146,13 @@ impl Recent {
 fn ended(words: &[u64; CELL]) -> Ended {
     let [queued, application, iterating, blocked, total] = [0, 1, 2, 3, 4].map(|phase| words[TIMES + phase]);
     let place = |word: usize| usize::try_from(words[word]).unwrap_or(usize::MAX);
+    let (length, id_length) = lengths_of(words[LENGTH]);
     Ended {
         serial: words[SERIAL],
         at: words[AT],
         method: word_of(&words[METHOD..LENGTH]),
-        target: text_of(&words[TARGET..WORKER], place(LENGTH)),
+        target: text_of(&words[TARGET..ID], length),
+        id: text_of(&words[ID..WORKER], id_length),
         peer: peer_of(&words[CLIENT..METHOD]),
         status: words[STATUS] as u16,
         is_event_stream: words[STATUS] & EVENT_STREAM != 0,
@@ -219,8 +224,9 @@ impl RecentResponses {
                 }
                 cell.store_peer(CLIENT, request.peer.client);
                 cell.store_text(METHOD, LENGTH - METHOD, method);
-                cell.store(LENGTH, target.len() as u64);
+                cell.store(LENGTH, lengths(target, request.id()));
                 cell.store_text(TARGET, TARGET_WORDS, target);
+                cell.store_text(ID, ID_WORDS, request.id());
             });
         }
     }
@@ -285,13 +291,18 @@ mod tests {
         };
         let times =
             Times { queued: SECOND / 2, application: SECOND / 4, iterating: SECOND / 4, blocked: 9, total: 2 * SECOND };
-        responses.note(&request("/report?a=1"), &slow, &times, || 77);
+        let mut asked = request("/report?a=1");
+        let start = asked.bytes.len() as u32;
+        asked.bytes.extend_from_slice(b"abc");
+        asked.id = Span { start, end: start + 3 };
+        responses.note(&asked, &slow, &times, || 77);
         responses.note(&request("/quick"), &slow, &Times { queued: 0, ..times }, || 78);
         let expected = Ended {
             serial: 1,
             at: 77,
             method: b"GET".to_vec(),
             target: b"/report?a=1".to_vec(),
+            id: b"abc".to_vec(),
             peer: Some("192.0.2.7:4711".parse().unwrap()),
             status: 200,
             is_event_stream: true,

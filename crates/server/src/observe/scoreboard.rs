@@ -19,11 +19,13 @@ use tailrace_http::query::QueryMasking;
 
 use crate::observe::deliveries::{self, Deliveries};
 use crate::observe::endpoints::{self, Endpoints};
-use crate::observe::guarded::{Guarded, peer_of, text_of, word_of};
+use crate::observe::guarded::{Guarded, ID_WORDS, lengths, lengths_of, peer_of, text_of, word_of};
 use crate::observe::metrics::Metric;
 use crate::observe::recent::{self, Recent};
 use crate::os::clock::{millis, monotonic_nanos};
 use crate::os::shared_memory::shared_words;
+use crate::request::Request;
+use crate::request::identity::id_text;
 
 /// Words of [`Metric`] and of [`Cell`] at the start of a worker slot.
 const METRICS: usize = Metric::ALL.len();
@@ -34,11 +36,11 @@ const HEAD: usize = COUNTERS + deliveries::WORDS + endpoints::WORDS + recent::WO
 const ENDPOINTS: usize = COUNTERS + deliveries::WORDS;
 const RECENT: usize = ENDPOINTS + endpoints::WORDS;
 /// Words of a slot.
-const SLOT: usize = 32;
+const SLOT: usize = SLOT_ID + ID_WORDS;
 /// Least number of slots beyond `--threads`, for the threads that replace stuck ones.
 const SPARE: usize = 16;
 /// Words of a slot that hold the start of the target.
-const TARGET: usize = SLOT - SLOT_TARGET;
+const TARGET: usize = 22;
 
 // The words of a slot; the first is its sequence number.
 const SLOT_SERIAL: usize = 1;
@@ -46,9 +48,10 @@ const SLOT_SINCE: usize = 2;
 const SLOT_THREAD: usize = 3;
 const SLOT_PEER: usize = 4;
 const SLOT_METHOD: usize = 7;
-/// The length of the target, and [`SENDING`].
+/// The length of the target, that of the id, and [`SENDING`].
 const SLOT_LENGTH: usize = 9;
 const SLOT_TARGET: usize = 10;
+const SLOT_ID: usize = SLOT_TARGET + TARGET;
 /// The bit of [`SLOT_LENGTH`] that is set while the runner waits for its client.
 const SENDING: u64 = 1 << 63;
 
@@ -141,14 +144,17 @@ pub struct InFlight {
     pub method: Vec<u8>,
     /// The target, cut after 176 bytes.
     pub target: Vec<u8>,
+    /// Its id; empty: it has none.
+    pub id: Vec<u8>,
     /// Its runner waits until the client has accepted more of the response.
     pub is_sending: bool,
 }
 
 impl InFlight {
-    /// Method and target, printable, without the values that `masking` hides.
+    /// Method and target, printable, without the values that `masking` hides; then the id, if the request has one.
     pub(crate) fn line(&self, masking: QueryMasking) -> String {
-        format!("{} {}", self.method.escape_ascii(), masking.shown(&self.target).escape_ascii())
+        let target = masking.shown(&self.target);
+        format!("{} {}{}", self.method.escape_ascii(), target.escape_ascii(), id_text(&self.id, None))
     }
 }
 
@@ -363,15 +369,19 @@ impl RunnerSlot {
     }
 
     /// The thread begins a request.
-    pub(crate) fn begin(&self, serial: u64, since: u64, peer: Option<SocketAddr>, method: &[u8], target: &[u8]) {
-        let words = self.words();
+    pub(crate) fn begin(&self, serial: u64, since: u64, request: &Request) {
+        let (words, bytes) = (self.words(), &request.bytes);
+        let (target, id) = (request.head.target.of(bytes), request.id());
         words.change(|| {
             words.store(SLOT_SERIAL, serial);
             words.store(SLOT_SINCE, since);
-            words.store_peer(SLOT_PEER, peer);
-            words.store_text(SLOT_METHOD, SLOT_LENGTH - SLOT_METHOD, method);
-            words.store(SLOT_LENGTH, target.len() as u64);
+            words.store_peer(SLOT_PEER, request.peer.client);
+            words.store_text(SLOT_METHOD, SLOT_LENGTH - SLOT_METHOD, request.head.method.of(bytes));
+            words.store(SLOT_LENGTH, lengths(target, id));
             words.store_text(SLOT_TARGET, TARGET, target);
+            if !id.is_empty() {
+                words.store_text(SLOT_ID, ID_WORDS, id);
+            }
         });
     }
 
@@ -404,7 +414,7 @@ impl Drop for Sending {
 /// The request in the words of a slot.
 fn request_of(words: &[u64; SLOT]) -> Option<InFlight> {
     let serial = Some(words[SLOT_SERIAL]).filter(|serial| *serial != 0)?;
-    let length = usize::try_from(words[SLOT_LENGTH] & !SENDING).unwrap_or(usize::MAX);
+    let (length, id_length) = lengths_of(words[SLOT_LENGTH] & !SENDING);
     Some(InFlight {
         serial,
         since: words[SLOT_SINCE],
@@ -412,7 +422,8 @@ fn request_of(words: &[u64; SLOT]) -> Option<InFlight> {
         peer: peer_of(&words[SLOT_PEER..SLOT_METHOD]),
         // No method has a NUL.
         method: word_of(&words[SLOT_METHOD..SLOT_LENGTH]),
-        target: text_of(&words[SLOT_TARGET..], length),
+        target: text_of(&words[SLOT_TARGET..SLOT_ID], length),
+        id: text_of(&words[SLOT_ID..], id_length),
         is_sending: words[SLOT_LENGTH] & SENDING != 0,
     })
 }
@@ -426,6 +437,18 @@ mod tests {
     use crate::observe::metrics::Metric;
     use crate::observe::record::Record;
     use crate::os::clock;
+    use crate::request::Request;
+    use tailrace_http::query::QueryMasking;
+    use tailrace_http::request_head::Span;
+
+    fn request(method: &[u8], target: &[u8], id: &[u8]) -> Request {
+        let mut request = Request { bytes: [method, target, id].concat(), ..Request::default() };
+        let [start, end] = [method.len() as u32, (method.len() + target.len()) as u32];
+        request.head.method = Span { start: 0, end: start };
+        request.head.target = Span { start, end };
+        request.id = Span { start: end, end: request.bytes.len() as u32 };
+        request
+    }
 
     #[test]
     fn a_request_is_shown_until_it_ends() {
@@ -434,7 +457,9 @@ mod tests {
         let slot = worker_slot.slot(3).unwrap();
         worker_slot.take_slot(3, 77);
         let peer = "[2001:db8::1]:8080".parse().unwrap();
-        slot.begin(5, 1_000, Some(peer), b"GET", b"/a?b");
+        let mut shown = request(b"GET", b"/a?b", b"abc");
+        shown.peer.client = Some(peer);
+        slot.begin(5, 1_000, &shown);
         let expected = InFlight {
             serial: 5,
             since: 1_000,
@@ -442,9 +467,11 @@ mod tests {
             peer: Some(peer),
             method: b"GET".to_vec(),
             target: b"/a?b".to_vec(),
+            id: b"abc".to_vec(),
             is_sending: false,
         };
         assert_eq!(worker_slot.in_flight(), std::slice::from_ref(&expected));
+        assert_eq!(expected.line(QueryMasking::default()), "GET /a?b (id abc)");
         let sending = slot.sending();
         assert_eq!(worker_slot.in_flight(), [InFlight { is_sending: true, ..expected.clone() }]);
         drop(sending);
@@ -459,13 +486,15 @@ mod tests {
         let worker_slot = Scoreboard::new(1, 1).unwrap().worker_slot(0).unwrap();
         worker_slot.take_slot(0, 1);
         let slot = worker_slot.slot(0).unwrap();
-        slot.begin(1, 0, None, b"A-VERY-LONG-METHOD-NAME", &[b'x'; 1000]);
+        slot.begin(1, 0, &request(b"A-VERY-LONG-METHOD-NAME", &[b'x'; 1000], &[b'y'; 128]));
         let long = worker_slot.in_flight().remove(0);
         assert_eq!((long.method.as_slice(), long.target.len()), (b"A-VERY-LONG-METH".as_slice(), 176));
-        slot.begin(2, 0, None, b"GET", b"/");
+        assert_eq!(long.id, [b'y'; 128]);
+        slot.begin(2, 0, &request(b"GET", b"/", b""));
         let short = worker_slot.in_flight().remove(0);
         assert_eq!((short.method.as_slice(), short.target.as_slice()), (b"GET".as_slice(), b"/".as_slice()));
-        slot.begin(3, 0, None, b"OPTIONSS", b"*");
+        assert!(short.id.is_empty());
+        slot.begin(3, 0, &request(b"OPTIONSS", b"*", b""));
         assert_eq!(worker_slot.in_flight().remove(0).method, b"OPTIONSS");
     }
 
@@ -477,14 +506,14 @@ mod tests {
         let writer = std::thread::spawn(move || {
             for serial in 1..50_000_u64 {
                 let text = [b'a' + (serial % 26) as u8; 100];
-                slot.begin(serial, serial, None, &text[..3], &text);
+                slot.begin(serial, serial, &request(&text[..3], &text, &text[..50]));
             }
         });
         while !writer.is_finished() {
             for request in worker_slot.in_flight() {
                 let letter = b'a' + (request.serial % 26) as u8;
                 assert_eq!(request.since, request.serial);
-                assert!(request.target.iter().chain(&request.method).all(|byte| *byte == letter));
+                assert!(request.target.iter().chain(&request.method).chain(&request.id).all(|byte| *byte == letter));
             }
         }
         writer.join().unwrap();
@@ -513,7 +542,7 @@ mod tests {
             let worker_slot = Scoreboard::new(2, threads).unwrap().worker_slot(1).unwrap();
             for number in 0..most_threads(threads) {
                 worker_slot.take_slot(number, 1);
-                worker_slot.slot(number).unwrap().begin(number as u64 + 1, 0, None, b"GET", b"/");
+                worker_slot.slot(number).unwrap().begin(number as u64 + 1, 0, &request(b"GET", b"/", b""));
             }
             assert_eq!(worker_slot.in_flight().len(), most_threads(threads));
             worker_slot.clear();
@@ -546,7 +575,7 @@ mod tests {
         first.set(Metric::Requests, 7);
         first.deliveries().count(&Record::new(clock::now()));
         first.take_slot(0, 1);
-        first.slot(0).unwrap().begin(1, 0, None, b"GET", b"/");
+        first.slot(0).unwrap().begin(1, 0, &request(b"GET", b"/", b""));
         assert_eq!((first.get(Metric::Requests), second.get(Metric::Requests)), (7, 0));
         assert!(responses(&first) > 0 && responses(&second) == 0);
         first.clear();

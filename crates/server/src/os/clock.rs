@@ -6,7 +6,7 @@
 //!
 //! Any thread. There is no lock: a reading is one number.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -172,6 +172,27 @@ impl Reading {
     pub(crate) fn millis(self) -> Millis {
         self.nanos / 1_000_000
     }
+
+    /// The same moment by the wall clock, as time since 1970. That clock is read once a second, so a step of it takes
+    /// effect within that time.
+    pub(crate) fn since_1970(self) -> Duration {
+        WALL.with(|wall| {
+            let (at, since) = wall.get().unwrap_or((self.moment(), Duration::ZERO));
+            match self.moment().checked_duration_since(at) {
+                Some(after) if after < Duration::from_secs(1) && !since.is_zero() => since + after,
+                _ => {
+                    let since = self::wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                    wall.set(Some((self.moment(), since)));
+                    since
+                }
+            }
+        })
+    }
+}
+
+thread_local! {
+    /// A moment, and the wall clock then.
+    static WALL: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
 }
 
 /// The processor time that all threads of this process had used at a moment.

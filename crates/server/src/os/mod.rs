@@ -20,6 +20,7 @@ pub(crate) mod model;
 pub(crate) mod panics;
 pub(crate) mod poll;
 pub mod process;
+pub(crate) mod random;
 pub mod resolve;
 pub(crate) mod shared_memory;
 pub mod socket;

@@ -1,6 +1,7 @@
 //! A complete request: head, body, and its peer.
 
 pub(crate) mod disk;
+pub(crate) mod identity;
 pub(crate) mod memory;
 pub(crate) mod part;
 pub(crate) mod peer;
@@ -15,7 +16,7 @@ use std::net::SocketAddr;
 
 use tailrace_http::framing::RequestFraming;
 use tailrace_http::query::QueryMasking;
-use tailrace_http::request_head::RequestHead;
+use tailrace_http::request_head::{RequestHead, Span};
 
 use crate::request::disk::TemporaryFile;
 use crate::request::peer::Peer;
@@ -35,11 +36,13 @@ pub struct Request {
     pub body: RequestBody,
     /// Where it comes from.
     pub peer: Peer,
+    /// Its id, within `bytes`; empty: it has none.
+    pub id: Span,
 }
 
 impl Request {
     /// Method and target, printable, without the values that `masking` hides.
-    pub(crate) fn line(&self, masking: QueryMasking) -> String {
+    pub(crate) fn name(&self, masking: QueryMasking) -> String {
         let (method, target) = (self.head.method.of(&self.bytes), self.head.target.of(&self.bytes));
         format!("{} {}", method.escape_ascii(), masking.shown(target).escape_ascii())
     }

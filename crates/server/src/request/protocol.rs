@@ -6,7 +6,7 @@
 //! the listener that accepted it. Any thread; an implementation has no state of its own.
 
 use tailrace_http::body::BodyDecoder;
-use tailrace_http::encode::{self, ResponseHead};
+use tailrace_http::encode::{self, OwnFields, ResponseHead};
 use tailrace_http::framing::{self, BodyLength, RequestFacts, RequestFraming, ResponseFraming};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::{Limits, Refusal};
@@ -66,15 +66,6 @@ pub(crate) trait Requests: Send + Sync {
     fn facts_of_refused(&self, bytes: &[u8], head: &RequestHead) -> RequestFacts;
 }
 
-/// What the server adds to the head of every response.
-#[derive(Clone, Copy)]
-pub(crate) struct OwnFields<'a> {
-    /// The value of `Date`, 29 bytes.
-    pub(crate) date: &'a [u8],
-    /// The value of `Server`; empty: none.
-    pub(crate) server: &'a [u8],
-}
-
 /// A format of responses. These methods are those of HTTP/1, whose heads are text.
 pub(crate) trait Responses: Send + Sync {
     /// Completes a head, appends it to `out`, and returns how its body is sent. `total`: the length of the body, if that
@@ -87,7 +78,7 @@ pub(crate) trait Responses: Send + Sync {
         own: OwnFields<'_>,
         out: &mut Vec<u8>,
     ) -> ResponseFraming {
-        let framing = head.finish(facts, total, own.date, own.server);
+        let framing = head.finish(facts, total, own);
         out.extend_from_slice(head.bytes());
         framing
     }
@@ -109,7 +100,7 @@ pub(crate) trait Responses: Send + Sync {
         own: OwnFields<'_>,
         out: &mut Vec<u8>,
     ) -> u64 {
-        encode::error_response(head, page.0, page.1, facts, own.date, own.server, out)
+        encode::error_response(head, page.0, page.1, facts, own, out)
     }
 
     /// The interim response that a client awaits before it sends its body.

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tailrace_http::body_encoder::BodyEncoder;
-use tailrace_http::encode::ResponseHead;
+use tailrace_http::encode::{OwnFields, ResponseHead};
 use tailrace_http::framing::{RequestFacts, ResponseBody, ResponseFraming};
 
 use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::{Clock, with_date};
-use crate::request::protocol::{OwnFields, Responses};
+use crate::request::protocol::Responses;
 use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Keep, Output};
 use crate::response::payload::FileSource;
 use crate::response::policy::Coalesce;
@@ -78,9 +78,17 @@ pub(crate) struct SendContext<'a> {
     pub(crate) may_hold: &'a dyn Fn() -> bool,
     /// Whether the opening of a response may be delayed: another thread is certain to send it within a tick.
     pub(crate) may_delay: &'a dyn Fn() -> bool,
-    /// The format of the response, and the facts of the request on which the head depends; called when a head is
-    /// written.
-    pub(crate) format: &'a dyn Fn() -> (&'a dyn Responses, RequestFacts),
+    /// What a head depends on; called when one is written.
+    pub(crate) format: &'a dyn Fn() -> HeadContext<'a>,
+}
+
+/// What the head of a response depends on, beside what the application says.
+pub(crate) struct HeadContext<'a> {
+    pub(crate) format: &'a dyn Responses,
+    /// The facts of the request.
+    pub(crate) facts: RequestFacts,
+    /// Name and value of the field with the id of the request, if it has one.
+    pub(crate) id: Option<(&'a [u8], &'a [u8])>,
 }
 
 /// Bytes of the body that the producer may still send.
@@ -311,7 +319,7 @@ impl Response {
         let head = &mut self.head;
         let is_whole = context
             .delivery
-            .close(move || is_delimited.then(move || (context.format)().0.head_with_length(head, length)));
+            .close(move || is_delimited.then(move || (context.format)().format.head_with_length(head, length)));
         if !is_whole {
             return;
         }
@@ -402,10 +410,10 @@ impl Response {
         sentence: &str,
         now: Instant,
     ) -> After {
-        let (format, facts) = (context.format)();
+        let HeadContext { format, facts, id } = (context.format)();
         record.status = status;
         record.body_bytes = with_date(now, |date| {
-            let own = OwnFields { date, server: context.server_name.as_bytes() };
+            let own = OwnFields { date, server: context.server_name.as_bytes(), id };
             format.error_page(&mut self.head, (status, sentence), facts, own, self.plan.staging())
         });
         let keep_alive = facts.keep_alive;
@@ -513,13 +521,13 @@ impl Response {
         total: Option<u64>,
         now: Instant,
     ) -> ResponseFraming {
-        let (format, facts) = (context.format)();
+        let HeadContext { format, facts, id } = (context.format)();
         if context.server_timing {
             // The server makes the value, which has no forbidden byte.
             let _ = self.head.field(b"Server-Timing", record.server_timing(now).as_bytes());
         }
         let framing = with_date(now, |date| {
-            let own = OwnFields { date, server: context.server_name.as_bytes() };
+            let own = OwnFields { date, server: context.server_name.as_bytes(), id };
             format.head(&mut self.head, facts, total, own, self.plan.staging())
         });
         record.status = self.head.status_code();

@@ -601,6 +601,16 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_queued_once_the_queue_is_cleared() {
+        let mut out = Queued::new(Arc::default());
+        out.push_copy(b"a");
+        out.push_copy(b"b");
+        assert_eq!(out.0.queue.bytes(), 2);
+        out.0.queue.clear();
+        assert_eq!(out.0.queue.bytes(), 0);
+    }
+
+    #[test]
     fn a_file_is_sent_in_steps() {
         assert_eq!([file_step(3), file_step(FILE_STEP), file_step(u64::MAX)], [3, 1 << 20, 1 << 20]);
     }

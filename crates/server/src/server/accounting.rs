@@ -25,6 +25,7 @@ use crate::os::clock::Clock;
 use crate::os::panics::{catch, write_stderr};
 use crate::os::sync::lock;
 use crate::request::Request;
+use crate::request::identity::id_text;
 
 /// Lines a second about slow requests that are done.
 const SLOW_LINES: u32 = 10;
@@ -34,7 +35,7 @@ const NAME: usize = 200;
 /// A request that the end of the server interrupted.
 #[derive(Clone, Debug)]
 pub struct AbortedRequest {
-    /// Method and target, in printable ASCII; cut after 200 characters.
+    /// Method and target, in printable ASCII, cut after 200 characters; then id and trace, if the request has them.
     pub request: String,
     /// How long it had run, in seconds; if it had not been started, how long it had been queued.
     pub seconds: f64,
@@ -183,7 +184,8 @@ impl Accounting {
         if !takes {
             return;
         }
-        let text = format!("{}: slow: done, {record}", request.line(self.context.config.query_masking));
+        let (name, id) = (request.name(self.context.config.query_masking), id_text(request.id(), request.trace()));
+        let text = format!("{name}{id}: slow: done, {record}");
         self.application.log(Level::Warning, &text);
     }
 
@@ -199,12 +201,13 @@ impl Accounting {
     }
 
     fn name_aborted(&self, request: &Request, record: &Record) {
-        let mut name = request.line(self.context.config.query_masking);
+        let mut name = request.name(self.context.config.query_masking);
         if name.len() > NAME {
             // Any index is the end of a character: the text is escaped, so it is ASCII.
             name.truncate(NAME);
             name.push_str("...");
         }
+        name.push_str(&id_text(request.id(), request.trace()));
         let seconds = self.context.clock.since(record.started.unwrap_or(record.queued)).as_secs_f64();
         lock(&self.aborted).push(AbortedRequest { request: name, seconds });
     }

@@ -49,6 +49,8 @@ struct Delivery {
     method: String,
     target: String,
     client: String,
+    id: String,
+    trace: String,
     ended: SystemTime,
     record: Record,
     line: Option<String>,
@@ -58,7 +60,8 @@ impl Delivery {
     /// The bytes of its texts.
     fn bytes(&self) -> usize {
         let line = self.line.as_ref().map_or(0, String::capacity);
-        self.method.capacity() + self.target.capacity() + self.client.capacity() + line
+        let texts = [&self.method, &self.target, &self.client, &self.id, &self.trace];
+        texts.map(String::capacity).iter().sum::<usize>() + line
     }
 }
 
@@ -101,6 +104,8 @@ impl Deliveries {
             method: text(request.head.method.of(&request.bytes)),
             target: text(request.head.target.of(&request.bytes)),
             client: client_text(request.peer.client),
+            id: text(request.id()),
+            trace: text(request.trace().unwrap_or_default()),
             ended: clock::wall(),
             record: *record,
             line,
@@ -164,6 +169,8 @@ fn give_one(py: Python<'_>, given: &Delivery) -> PyResult<()> {
     dict.set_item("method", &given.method)?;
     dict.set_item("target", &given.target)?;
     dict.set_item("client", &given.client)?;
+    dict.set_item("id", Some(&given.id).filter(|id| !id.is_empty()))?;
+    dict.set_item("trace", Some(&given.trace).filter(|trace| !trace.is_empty()))?;
     let ended = given.ended.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     dict.set_item("ended", ended.as_secs_f64())?;
     dict.update(delivery(py, Some(given.record))?.as_mapping())?;

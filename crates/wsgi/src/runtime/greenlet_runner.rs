@@ -151,7 +151,7 @@ impl GreenletRunner {
         is_as_new(runner, references)
     }
 
-    /// The requests that worker greenlets run: id, method, target, client, seconds, slot. Any thread.
+    /// The requests that worker greenlets run: id, request_id, method, target, client, seconds, slot. Any thread.
     fn in_flight<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let requests = PyList::empty(py);
         for (slot, request) in self.server.in_flight() {

@@ -58,7 +58,12 @@ pub(crate) fn metrics(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     PyTuple::new(py, rows.collect::<Vec<_>>())
 }
 
-/// A request as Python sees it: id, method, target, client, seconds, phase ("running", or "sending" while it waits for
+/// The id of a request, if it has one.
+fn id_of(id: &[u8]) -> Option<String> {
+    (!id.is_empty()).then(|| id.escape_ascii().to_string())
+}
+
+/// A request as Python sees it: id (its number), request_id (None: it has none), method, target, client, seconds, phase ("running", or "sending" while it waits for
 /// its client).
 pub(crate) fn request_dict<'py>(
     py: Python<'py>,
@@ -68,6 +73,7 @@ pub(crate) fn request_dict<'py>(
     let now = tailrace_server::shared_now();
     let dict = PyDict::new(py);
     dict.set_item("id", request.serial)?;
+    dict.set_item("request_id", id_of(&request.id))?;
     dict.set_item("method", request.method.escape_ascii().to_string())?;
     dict.set_item("target", masking.shown(&request.target).escape_ascii().to_string())?;
     dict.set_item("client", client_text(request.peer))?;
@@ -83,6 +89,7 @@ fn ended_dict<'py>(py: Python<'py>, ended: &Ended, now: u64, masking: QueryMaski
     dict.set_item("target", masking.shown(&ended.target).escape_ascii().to_string())?;
     let path = ended.target.split(|byte| *byte == b'?').next().unwrap_or_default();
     dict.set_item("endpoint", tailrace_server::endpoint_name(&ended.method, path).escape_ascii().to_string())?;
+    dict.set_item("request_id", id_of(&ended.id))?;
     dict.set_item("client", client_text(ended.peer))?;
     dict.set_item("status", ended.status)?;
     dict.set_item("event_stream", ended.is_event_stream)?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
+use tailrace_http::identity::IdField;
 use tailrace_http::limits::Limits;
 use tailrace_http::query::QueryMasking;
 use tailrace_http::static_path::DotFiles;
@@ -56,6 +57,7 @@ pub(crate) const SETTINGS: &[&str] = &[
     "url_scheme",
     "trusted_proxies",
     "forwarded_fields",
+    "request_id",
     "static_mounts",
     "static_named",
     "static_symlinks",
@@ -112,6 +114,7 @@ impl Settings {
                 threads: from.whole("threads", 1)?,
                 listeners: Vec::new(),
                 trust: from.trust()?,
+                request_id: from.request_id()?,
                 shares_listeners: from.value("multiprocess", "a bool")?,
                 limits: Limits {
                     request_line: from.whole("request_line_limit", 1)?,
@@ -336,6 +339,15 @@ impl<'py> Reader<'_, 'py> {
         Ok(percent_decode(path.as_bytes()).into_owned())
     }
 
+    /// The field with the id of a request; empty: requests have none.
+    fn request_id(&self) -> PyResult<Option<IdField>> {
+        let name = self.text("request_id")?;
+        if name.is_empty() {
+            return Ok(None);
+        }
+        IdField::named(&name).map(Some).ok_or_else(|| unfit("request_id", "a field name without another meaning"))
+    }
+
     fn trust(&self) -> PyResult<Trust> {
         let peers: Vec<String> = self.value("trusted_proxies", "a list of str")?;
         let words: Vec<String> = self.value("forwarded_fields", "a list of str")?;
@@ -407,6 +419,15 @@ pub(crate) fn check_trusted_proxy(entry: &str) -> PyResult<()> {
     Trust::of([entry], ForwardedFields::NONE).map(drop).map_err(|fault| PyValueError::new_err(fault.to_string()))
 }
 
+/// Raises ValueError unless requests may have their id in a field of this name.
+#[pyfunction]
+#[pyo3(signature = (name, /))]
+pub(crate) fn check_request_id(name: &str) -> PyResult<()> {
+    let fault =
+        "must be the name of a header field without underscores and without another meaning, such as X-Request-ID";
+    IdField::named(name).map(drop).ok_or_else(|| PyValueError::new_err(fault))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -428,7 +449,7 @@ mod tests {
             static_fingerprinted='immutable', static_index=['index.htm'], static_listing=True, static_not_found=None,
             static_fallback='app/index.html', static_precompressed=False, static_compress=True,
             static_memory_file=1, static_memory=2, static_descriptors=3,
-            underscore_headers='drop', url_scheme='http', trusted_proxies=['unix', '10.0.0.0/8'], forwarded_fields=['any'], access_log=None, access_log_format='combined', worker=1, debug=False,
+            underscore_headers='drop', url_scheme='http', trusted_proxies=['unix', '10.0.0.0/8'], forwarded_fields=['any'], request_id='X-Request-ID', access_log=None, access_log_format='combined', worker=1, debug=False,
             multithread=True, multiprocess=False)";
         py.eval(text, None, None).unwrap().cast_into().unwrap()
     }
@@ -533,6 +554,7 @@ mod tests {
                 ("worker", c"-1"),
                 ("underscore_headers", c"'maybe'"),
                 ("trusted_proxies", c"['localhost']"),
+                ("request_id", c"'Host'"),
                 ("trusted_proxies", c"'10.0.0.0/8'"),
                 ("forwarded_fields", c"'any'"),
                 ("forwarded_fields", c"['both']"),

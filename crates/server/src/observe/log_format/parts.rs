@@ -73,6 +73,8 @@ atoms! {
     UserAgent "user_agent" "the User-Agent field",
     Worker "worker" "the number of the worker, from 1",
     Ended "ended" "end of the response, seconds since 1970",
+    Id "id" "id of the request",
+    Trace "trace" "trace of the request's traceparent",
 }
 
 /// The keys of `environ` that a format names, each once.

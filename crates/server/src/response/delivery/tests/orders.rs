@@ -21,10 +21,10 @@ use crate::os::socket::Io;
 use crate::os::sync::lock;
 use crate::request::disk::{Disk, TemporaryFile};
 use crate::request::memory::ClientMemory;
-use crate::request::protocol::{Http1, Responses};
+use crate::request::protocol::Http1;
 use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled};
 use crate::response::policy::{Coalesce, Policy, Waiting};
-use crate::response::producer::{Position, Response, SendContext, Sent};
+use crate::response::producer::{HeadContext, Position, Response, SendContext, Sent};
 use crate::response::segments::tests::without_memory;
 use crate::response::sending::{DeliveryLimits, Flush, TimeOut};
 use crate::response::spill::Spill;
@@ -561,7 +561,7 @@ impl World {
             })),
             format: Box::leak(Box::new({
                 let facts = *facts;
-                move || (&Http1 as &dyn Responses, facts)
+                move || HeadContext { format: &Http1, facts, id: None }
             })),
         }
     }

@@ -1,0 +1,145 @@
+//! The identity of a request across processes: the id in a header field that proxies, this server and the application
+//! share, and the trace to which the request belongs (W3C Trace Context).
+//!
+//! | what arrives | result | reason |
+//! |---|---|---|
+//! | one field of the name, from a trusted peer, 1 to 128 visible ASCII characters without `"`, `,` and `\` | the id | it is safe in a log, in a list and in a quoted string |
+//! | any other value, also from a trusted peer | a new id | a part of an id names no request |
+//! | several fields of the name | a new id | a client may have sent one of them |
+//! | a name that differs by underscores alone | removed | in `environ`, it has the same key |
+//!
+//! Pure functions. Any thread.
+
+use crate::encode::is_own_field;
+use crate::forwarded::is_forwarded;
+use crate::octets::token_end;
+use crate::request_head::{Field, Span};
+
+/// Maximum length of an id that is accepted.
+pub const LONGEST_ID: usize = 128;
+/// Length of an id that this server makes.
+pub const NEW_ID: usize = 36;
+
+/// Fields with a meaning of their own, which cannot have the id, beside those that the server writes or reads itself.
+const TAKEN: [&str; 9] =
+    ["accept", "authorization", "content-type", "cookie", "expect", "host", "location", "set-cookie", "user-agent"];
+
+/// The field that has the id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdField {
+    name: String,
+}
+
+impl IdField {
+    /// A field of this name. `None`: it is no field name, has an underscore, or names a field with another meaning.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let bytes = name.as_bytes();
+        let is_name = !bytes.is_empty() && token_end(bytes, 0) == bytes.len() && !bytes.contains(&b'_');
+        let is_taken =
+            is_own_field(bytes) || is_forwarded(bytes) || TAKEN.iter().any(|taken| taken.eq_ignore_ascii_case(name));
+        (is_name && !is_taken).then(|| Self { name: name.to_owned() })
+    }
+
+    /// Its name, as the response shows it.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.name.as_bytes()
+    }
+
+    /// The id that the fields state, if it is valid and the sender `is_trusted`. Otherwise all fields of the name are
+    /// removed. Those that only resemble it are always removed.
+    pub fn take(&self, bytes: &[u8], fields: &mut Vec<Field>, is_trusted: bool) -> Option<Span> {
+        let mut stated = None;
+        let mut count = 0;
+        let mut is_imitated = false;
+        for field in &*fields {
+            match self.likeness(field.name.of(bytes)) {
+                Likeness::None => {}
+                Likeness::Same => (stated, count) = (Some(field.value), count + 1),
+                Likeness::Underscores => is_imitated = true,
+            }
+        }
+        let id = stated.filter(|id| is_trusted && count == 1 && is_id(id.of(bytes)));
+        if is_imitated || (count > 0 && id.is_none()) {
+            fields.retain(|field| match self.likeness(field.name.of(bytes)) {
+                Likeness::None => true,
+                Likeness::Same => id.is_some(),
+                Likeness::Underscores => false,
+            });
+        }
+        id
+    }
+
+    fn likeness(&self, name: &[u8]) -> Likeness {
+        if name.len() != self.name.len() {
+            return Likeness::None;
+        }
+        if name.eq_ignore_ascii_case(self.name()) {
+            return Likeness::Same;
+        }
+        let is_alike = |(given, own): (&u8, &u8)| given.eq_ignore_ascii_case(own) || (*given == b'_' && *own == b'-');
+        if name.iter().zip(self.name()).all(is_alike) { Likeness::Underscores } else { Likeness::None }
+    }
+}
+
+/// How much a name is like that of the field.
+enum Likeness {
+    None,
+    /// In any case.
+    Same,
+    /// But for underscores where it has dashes.
+    Underscores,
+}
+
+/// Whether a value is accepted as an id.
+fn is_id(value: &[u8]) -> bool {
+    (1..=LONGEST_ID).contains(&value.len())
+        && value.iter().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b',' | b'\\'))
+}
+
+/// A UUID of version 7 (RFC 9562 section 5.7) as text. `millis`: the time since 1970 in milliseconds; `random`: of its
+/// bits, 74 are used.
+#[must_use]
+pub fn uuid_v7(millis: u64, random: u128) -> [u8; NEW_ID] {
+    const VERSION: u128 = 7 << 76;
+    const VARIANT: u128 = 0b10 << 62;
+    // `rand_a` is 12 bits wide and `rand_b` 62.
+    let random = random & (0xfff << 64 | ((1 << 62) - 1));
+    let value = u128::from(millis) << 80 | VERSION | VARIANT | random;
+    let mut text = [b'-'; NEW_ID];
+    let mut at = 0;
+    for (position, octet) in value.to_be_bytes().into_iter().enumerate() {
+        // The groups have 4, 2, 2, 2 and 6 octets.
+        if matches!(position, 4 | 6 | 8 | 10) {
+            at += 1;
+        }
+        text[at] = HEXADECIMAL[usize::from(octet >> 4)];
+        text[at + 1] = HEXADECIMAL[usize::from(octet & 15)];
+        at += 2;
+    }
+    text
+}
+
+const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
+
+/// The trace of a `traceparent` (W3C Trace Context section 3.2), 32 hexadecimal digits. `None`: the value is invalid.
+#[must_use]
+pub fn trace_id(traceparent: &[u8]) -> Option<&[u8]> {
+    // Version, trace, parent and flags; a later version may append more after a dash.
+    let (known, more) = traceparent.split_at_checked(55)?;
+    let [v, w, b'-', rest @ ..] = known else { return None };
+    let (trace, rest) = rest.split_at_checked(32)?;
+    let [b'-', rest @ ..] = rest else { return None };
+    let (parent, rest) = rest.split_at_checked(16)?;
+    let [b'-', flags @ ..] = rest else { return None };
+    let version = [*v, *w];
+    let is_length = match &version {
+        b"00" => more.is_empty(),
+        b"ff" => false,
+        _ => matches!(more, [] | [b'-', ..]),
+    };
+    let is_hexadecimal = |text: &[u8]| text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_set = |text: &[u8]| is_hexadecimal(text) && text.iter().any(|byte| *byte != b'0');
+    (is_length && is_hexadecimal(&version) && is_set(trace) && is_set(parent) && is_hexadecimal(flags)).then_some(trace)
+}
