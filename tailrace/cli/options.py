@@ -829,6 +829,21 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
     ),
     Option(
+        "shutdown_delay",
+        values.seconds(zero=True),
+        0.0,
+        "Keep serving for this long after SIGTERM, while /ready answers 503.",
+        TIMES,
+        details=(
+            "Gives load balancers time to notice that the server is stopping. It accepts connections and serves as "
+            "before, but `/ready` answers 503 and the HAProxy agent says `drain`. Then it closes its sockets, and "
+            "`--graceful-timeout` begins. Another signal ends the delay. SIGINT and SIGQUIT cause none. See "
+            "[Kubernetes](guides/docker-kubernetes.md#kubernetes)."
+        ),
+        example=5,
+        absent=_OF_A_MASTER,
+    ),
+    Option(
         "hold_writes",
         values.seconds(zero=True, most=0.01),
         0.001,

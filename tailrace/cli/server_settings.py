@@ -85,6 +85,7 @@ class ServerSettings:
     min_body_rate: int
     min_response_rate: int
     graceful_timeout: float
+    shutdown_delay: float
     hold_writes: float
     root_path: str
     url_scheme: str

@@ -109,6 +109,8 @@ class Master:
         self._check_at = 0.0
         self._urls = [listener.url for listener in listeners]
         self._stops = stops
+        # When the sockets close, for --shutdown-delay. The plan does not stop before.
+        self._close_at: float | None = None
         self._all_have_served = False
         self._last_failure: WorkerError | None = None
         self._status = 0
@@ -144,6 +146,7 @@ class Master:
                 for number, at in arrived:
                     self._handle_signal(number, at)
                 self._handle_service_events()
+                self._end_delay()
                 self._reap()
                 try:
                     self._check_workers()
@@ -162,7 +165,8 @@ class Master:
         """Waits until something happens, or the next time that the plan, the service or the checks ask for."""
         now = time.monotonic()
         times = [self._check_at] if self._plan.serving else []
-        times += [at for at in (self._plan.wake_at(now), self._service.wake_at()) if at is not None]
+        closes_at = None if self._plan.is_stopping else self._close_at
+        times += [at for at in (self._plan.wake_at(now), self._service.wake_at(), closes_at) if at is not None]
         poll = select.poll()
         poll.register(self._wakeups, select.POLLIN)
         for each in self._plan.workers:
@@ -194,21 +198,24 @@ class Master:
         if number in (signal.SIGTERM, signal.SIGINT):
             if number == signal.SIGINT and not self._plan.has_served:
                 self._status = INTERRUPTED
-            graceful = self._settings.graceful_timeout
-            if self._plan.is_stopping or not graceful:
-                self._stop_now(number)
-            elif not self._plan.has_served:
-                log.logger.info("%s: stopping before the application has loaded", signal.Signals(number).name)
+            name, delay = signal.Signals(number).name, self._settings.shutdown_delay
+            if self._plan.is_stopping:
+                self._stop_now(name)
+            elif not self._plan.has_served and self._settings.graceful_timeout:
+                log.logger.info("%s: stopping before the application has loaded", name)
                 self._stop()
-            else:
+            elif number == signal.SIGTERM and self._plan.has_served and delay and self._close_at is None:
                 log.logger.info(
-                    "%s: finishing the requests in flight, for up to %g s; a second signal stops at once",
-                    signal.Signals(number).name,
-                    graceful,
+                    "%s: serving for another %g s (--shutdown-delay), not ready any more; a second signal ends this",
+                    name,
+                    delay,
                 )
-                self._stop()
+                self._close_at = time.monotonic() + delay
+                self._service.stopping("serving until the shutdown delay ends")
+            else:
+                self._finish(name)
         elif number == signal.SIGQUIT:
-            self._stop_now(number)
+            self._stop_now(signal.Signals(number).name)
         elif number == signal.SIGUSR1:
             if log.reopen():
                 log.logger.info("SIGUSR1: log reopened")
@@ -222,7 +229,7 @@ class Master:
                 return
             for each in self._plan.workers:
                 each.send(signal.SIGURG)
-        elif self._plan.is_stopping:
+        elif self._is_leaving:
             return
         elif number == signal.SIGHUP:
             self._reload(time.monotonic())
@@ -249,7 +256,7 @@ class Master:
             if isinstance(event, Upgraded):
                 self._service.hand_over()
                 self._stop()
-            elif not self._plan.is_stopping:
+            elif not self._is_leaving:
                 self._restart(event)
 
     def _is_ready(self, each: Worker, has_ended: bool = False) -> None:
@@ -386,10 +393,32 @@ class Master:
         self._wakeups.close()
         self._wakeup_writer.close()
 
+    @property
+    def _is_leaving(self) -> bool:
+        """True once the server was told to stop, also while it serves on for --shutdown-delay."""
+        return self._close_at is not None or self._plan.is_stopping
+
+    def _end_delay(self) -> None:
+        if self._close_at is not None and not self._plan.is_stopping and time.monotonic() >= self._close_at:
+            self._finish("--shutdown-delay is over")
+
+    def _finish(self, why: str) -> None:
+        """Stops, and lets the requests in flight finish if --graceful-timeout gives them time."""
+        if not (graceful := self._settings.graceful_timeout):
+            self._stop_now(why)
+            return
+        log.logger.info(
+            "%s: finishing the requests in flight, for up to %g s; %s signal stops at once",
+            why,
+            graceful,
+            "a second" if self._close_at is None else "another",
+        )
+        self._stop()
+
     def _stop(self) -> None:
         # The master closes its sockets first. So the last worker that closes its own ends the listening, and accepts
         # the connections that wait before it does.
-        self._service.stopping()
+        self._service.stopping("finishing the requests in flight")
         for listener in self._listeners:
             listener.hand_over()
         for each in self._plan.stop(time.monotonic()):
@@ -401,9 +430,9 @@ class Master:
         self._board.drain(each.place, self._settings.graceful_timeout)
         each.send(signal.SIGTERM)
 
-    def _stop_now(self, number: int) -> None:
-        log.logger.info("%s: stopping now", signal.Signals(number).name)
-        self._service.stopping()
+    def _stop_now(self, why: str) -> None:
+        log.logger.info("%s: stopping now", why)
+        self._service.stopping("stopping now")
         for listener in self._listeners:
             listener.hand_over()
         for each in self._plan.stop_now(time.monotonic()):
@@ -536,7 +565,7 @@ class Master:
             began=self._began,
             wanted=self._plan.wanted,
             threads_each=self._threads_each,
-            stopping=self._plan.is_stopping,
+            stopping=self._is_leaving,
             has_served=self._plan.has_served,
             may_hang=not self._settings.debug,
             gevent=self._settings.gevent,

@@ -216,13 +216,13 @@ class Service:
         if self._is_main:
             self._tell_ready(f"reload failed, the old workers keep serving: {reason}")
 
-    def stopping(self) -> None:
-        """The master begins to stop, and does not hand over."""
+    def stopping(self, status: str) -> None:
+        """The master begins to stop, and does not hand over. status: what it does, for a service manager."""
         if self._predecessor:
             self._gave_up = True
             self._predecessor.close()
         else:
-            self._manager.stopping("finishing the requests in flight")
+            self._manager.stopping(status)
         if self._successor:
             self._successor.stop()
             self._successor.close()

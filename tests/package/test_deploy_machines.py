@@ -128,10 +128,9 @@ def test_the_pods_are_asked_what_tailrace_answers_and_stop_in_time():
     for name, status in (("readinessProbe", "503 Service Unavailable"), ("livenessProbe", "200 OK")):
         path = container[name]["httpGet"]["path"]
         assert get(Board({}), path, shared(worker(), stopping=True))[0] == status
-    command, pause = container["lifecycle"]["preStop"]["exec"]["command"]
-    assert command == "sleep"
+    assert "lifecycle" not in container
     # --graceful-timeout, and 5 s until a worker that has not ended is killed.
-    assert pod["terminationGracePeriodSeconds"] >= int(pause) + 30 + 5
+    assert pod["terminationGracePeriodSeconds"] >= float(chosen["shutdown_delay"]) + 30 + 5
     (port,) = objects()["Service"]["spec"]["ports"]
     assert port["targetPort"] in ports
 

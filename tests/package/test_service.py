@@ -70,7 +70,7 @@ def test_a_service_of_which_nothing_is_asked_does_nothing(tmp_path, caplog):
         assert quiet.events(0.0) == []
         quiet.begin_upgrade()
         assert "only a server started by the `tailrace` command can be replaced" in caplog.text
-        quiet.stopping()
+        quiet.stopping("stopping")
 
 
 class Told:
@@ -94,7 +94,7 @@ def test_the_watchdog_is_told_from_the_start_of_service_on():
         assert watched.wake_at() == began + 5.0
         watched.events(began + 4.9)
         watched.events(began + 5.0)
-        watched.stopping()
+        watched.stopping("stopping")
     assert manager.said == ["ready", "watchdog", "watchdog", "stopping", "close"]
 
 
@@ -153,7 +153,7 @@ def test_a_new_master_that_is_stopped_does_not_take_over(tmp_path):
     chosen = server_settings(pidfile=str(pid_file))
     with Service(manager=manager, predecessor=upgrade.Predecessor(os.getppid(), new, [])) as stopped:
         stopped.settle(chosen, [])
-        stopped.stopping()
+        stopped.stopping("stopping")
         assert old.recv(10) == b"", "the old one learns of it"
         old.close()
         assert stopped.descriptors() == []

@@ -325,3 +325,37 @@ def test_an_embedded_server_logs_and_names_what_it_cuts(tmp_path, kind, status):
     assert re.search(r"1 request did not finish in time: GET /cut\?a=b \(\d\.\d{3} s\)\n", ended.stderr), ended.stderr
     (entry,) = entries(path)
     assert (entry["target"], entry["ending"], entry["status"]) == ("/cut?a=b", "cut", None)
+
+
+@pytest.mark.parametrize(("graceful", "then"), [(30, "finishing the requests in flight"), (0, "stopping now")])
+def test_a_server_serves_on_for_its_shutdown_delay_and_is_not_ready(graceful, then):
+    status, agent = free_address(), free_address()
+    options = {"shutdown_delay": 2, "graceful_timeout": graceful, "status": status, "agent": agent}
+    with Server("srv_processes:app", "--workers", "1", **options) as server:
+        assert server.logged("worker 1 (pid ")
+        server.send_signal(signal.SIGTERM)
+        assert server.logged("SIGTERM: serving for another 2 s (--shutdown-delay)")
+        # The log of this line may be read before the status process has been told.
+        eventually(lambda: said_by(status) == 503, "not ready")
+        with agent.connect() as sock:
+            assert sock.makefile().read() == "drain\n"
+        server.send_signal(signal.SIGHUP)
+        with asking(server, "/") as client:
+            response = client.response()
+            assert (response.status, response.connection) == (200, set()), "the connection is kept"
+        assert server.wait() == 0
+    assert f"--shutdown-delay is over: {then}" in server.log
+    assert "SIGHUP" not in server.log
+
+
+def said_by(status):
+    with status.connect() as sock:
+        sock.sendall(b"GET /ready HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        return int(sock.makefile("rb").readline().split()[1])
+
+
+def test_an_interrupt_has_no_shutdown_delay():
+    with Server("srv_processes:app", "--workers", "1", shutdown_delay=300) as server:
+        assert told(server, "/")["pid"]
+        assert server.stop(signal.SIGINT) == 0
+    assert "shutdown-delay" not in server.log
