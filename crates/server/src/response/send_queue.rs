@@ -465,11 +465,14 @@ mod tests {
     use std::io::Read;
     use std::sync::Arc;
 
+    use tailrace_http::body_encoder::BodyEncoder;
+
     use super::{Block, FILE_STEP, SendQueue, TAIL, file_step, is_mostly_empty};
     use crate::request::memory::Budget;
     use crate::response::payload::Payload;
     use crate::response::segments::{self, SEGMENT};
-    use crate::response::sending::Flush;
+    use crate::response::sending::tests::limits;
+    use crate::response::sending::{CoalesceResult, Flush};
     use crate::response::testing::{Queued, socket};
 
     struct Static(&'static [u8]);
@@ -591,6 +594,20 @@ mod tests {
         assert_eq!(out.0.queue.take_writes(), 0);
         out.0.queue.clear();
         assert_eq!((out.0.queue.bytes(), out.0.queue.held()), (0, 0));
+    }
+
+    #[test]
+    fn little_that_was_coalesced_does_not_keep_its_buffer_while_it_waits() {
+        for (before, waits) in [(&b""[..], false), (b"before", true)] {
+            let mut out = Queued::new(Arc::default());
+            out.push_copy(before);
+            let kept = room(&out);
+            out.0.list(BodyEncoder::default());
+            assert_eq!(out.0.coalesce(b"little", &limits()), CoalesceResult::Coalesced);
+            out.0.flush_coalesced(&limits());
+            assert_eq!(out.0.queue.bytes(), before.len() + 6);
+            assert_eq!(room(&out) - kept < 100, waits, "{}", room(&out) - kept);
+        }
     }
 
     #[test]

@@ -704,7 +704,7 @@ pub(crate) fn within_rate(now: Millis, since: Millis, pause: Millis, moved: u64,
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
 
@@ -740,7 +740,7 @@ mod tests {
         SendState::Broken { produced, by: Cause::ShortFile { missing: 0 } }
     }
 
-    fn limits() -> DeliveryLimits {
+    pub(crate) fn limits() -> DeliveryLimits {
         DeliveryLimits {
             policy: Policy {
                 coalesce: Coalesce::WhenQuick,
