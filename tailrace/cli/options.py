@@ -9,6 +9,7 @@ it. `option` says what a row is.
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import urlsplit
 
 from tailrace._tailrace import (
     check_access_log_format,
@@ -33,6 +34,14 @@ from tailrace.cli.option import (
     Option,
     Place,
 )
+
+
+def _warmup(raw: str) -> str:
+    url = urlsplit(raw)
+    is_url = url.scheme in ("http", "https") and bool(url.hostname)
+    if not raw.isascii() or any(each <= " " for each in raw) or not (is_url or (raw[0] == "/" and raw[1:2] != "/")):
+        raise ValueError("must be a path that begins with / or an http or https URL, without spaces, in ASCII")
+    return raw
 
 
 def _root_path(raw: str) -> str:
@@ -408,6 +417,21 @@ OPTIONS: Final[tuple[Option, ...]] = (
             Place.RELOAD: "each worker must load the application itself to get the new code",
             Place.GEVENT: "the master must stay unpatched, and each worker is patched before it loads the application",
         },
+    ),
+    Option(
+        "warmup",
+        values.several(values.text("PATH", check=_warmup), may_be_empty=True),
+        (),
+        "Have each new worker answer a GET request for this path before it serves. Repeatable.",
+        PROCESSES,
+        details=(
+            "The first request of a worker may be slow: it imports modules, compiles templates and fills caches. A "
+            "response with a status of 500 or more, or an exception, fails the start or the reload like an error while "
+            "the application loads. The host is `localhost`; give a URL for another one. See "
+            "[processes.md](processes.md#warm-up)."
+        ),
+        example=["/", "https://shop.example/cart"],
+        absent=_beside("the application is the caller's, who can call it before"),
     ),
     Option(
         "hooks",

@@ -47,6 +47,7 @@ class ServerSettings:
     socket_mode: int | None
     workers: int | Literal["auto"]
     preload: bool
+    warmup: tuple[str, ...]
     hooks: str | None
     user: str | None
     group: str | None

@@ -9,7 +9,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-_OUR_FILES: Final = (f"{Path(__file__).parent}/", importlib.__file__, importlib.util.__file__, "<frozen importlib")
+_OUR_FILES: Final = (
+    f"{Path(__file__).parent.parent}/",
+    importlib.__file__,
+    importlib.util.__file__,
+    "<frozen importlib",
+)
 
 
 def summary(error: BaseException) -> str:

@@ -38,6 +38,7 @@ from tailrace.worker import core, debug, report
 from tailrace.worker.broken import broken
 from tailrace.worker.hooks import Hooks, WorkerInfo
 from tailrace.worker.report import Failure
+from tailrace.worker.warmup import warm_up
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -251,6 +252,7 @@ def _prepare(start: WorkerStart, settings: ServerSettings, listeners: list[socke
             application = load.load(settings.app or "", factory=settings.factory)
             log.revive()
         setup.hooks.worker_start(start.info)
+        warm_up(application, settings)
         application = setup.hooks.around(application, debug=settings.debug, gevent=settings.gevent)
         setup.hooks.follow()
     except TailraceError as error:

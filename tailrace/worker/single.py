@@ -26,6 +26,7 @@ from tailrace.system.pidfile import pid_file
 from tailrace.worker import core, debug, hooks
 from tailrace.worker.announce import announce, loading
 from tailrace.worker.prepare import prepared
+from tailrace.worker.warmup import warm_up
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -59,6 +60,7 @@ def serve(resolved: Settings, application: WSGIApplication | None = None) -> boo
                 application = load.load(settings.app or "", factory=settings.factory)
             log.revive()
         found.worker_start(info)
+        warm_up(application, settings)
         application = found.around(application, debug=settings.debug, gevent=False)
         found.follow()
         server = core.make(application, settings, listeners)

@@ -18,6 +18,7 @@ import pytest
 from harness.addresses import Address, address_of, free_address
 from harness.pages import DOCS, ROOT, blocks, codes, rows, sections, text_of
 from harness.server import Server
+from harness.settings import server_settings
 from harness.tools import need_module
 from harness.wire import Client
 
@@ -31,6 +32,7 @@ from tailrace.system import early
 from tailrace.worker import hooks, single
 from tailrace.worker import main as worker
 from tailrace.worker.report import STACKS
+from tailrace.worker.warmup import environ_of as environ_of_warmup
 
 HERE = Path(__file__).parent
 SIGNALS, HOOKS, ENVIRON, API, STATUS = (
@@ -175,6 +177,8 @@ def test_every_key_of_environ_has_a_row_with_its_type(tmp_path):
         post = b"POST / HTTP/1.1\r\nHost: shop.example\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n"
         environ_of(address_of(url), post, b"hi")
     table = {name: row[1:3] for row in rows(ENVIRON, "keys") for name in codes(row[0])}
+    warm = table.pop("tailrace.warmup")
+    assert (warm[0], environ_of_warmup("/", server_settings())["tailrace.warmup"]) == ("`bool`", True)
     assert set(table) == {key for environ in seen for key in environ if not key.startswith("HTTP_")}
     kinds = {"str": str, "bool": bool, "tuple": tuple}
     for key, (kind, when) in table.items():
