@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::connection::driver::Connection;
-use crate::connection::watch::Watch;
 use crate::observe::level::Level;
 use crate::os::panics::{catch, may_panic};
 use crate::os::sync::atomic::{AtomicUsize, Ordering};
@@ -41,13 +40,12 @@ pub(crate) struct BatchedResponses {
     list: Mutex<List>,
     count: AtomicUsize,
     limit: Duration,
-    watch: Watch,
 }
 
 impl BatchedResponses {
     /// An empty list. `limit`: how long a response may be held; zero: no response is held.
     pub(crate) fn new(limit: Duration) -> Self {
-        Self { list: Mutex::default(), count: AtomicUsize::new(0), limit, watch: Watch::default() }
+        Self { list: Mutex::default(), count: AtomicUsize::new(0), limit }
     }
 
     /// True when responses may be held at all.
@@ -55,15 +53,17 @@ impl BatchedResponses {
         !self.limit.is_zero()
     }
 
-    /// Holds the complete response of a connection that the caller owns. True: the caller wakes the watcher, which may
-    /// sleep for longer than `limit`.
-    pub(crate) fn hold(&self, connection: Arc<Connection>, now: Instant) -> bool {
+    /// How long a response may be held. `None`: none is.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.is_on().then_some(self.limit)
+    }
+
+    /// Holds the complete response of a connection that the caller owns.
+    pub(crate) fn hold(&self, connection: Arc<Connection>, now: Instant) {
         let mut list = lock(&self.list);
         list.since.get_or_insert(now);
         list.connections.push(connection);
         self.count.store(list.connections.len(), Ordering::SeqCst);
-        drop(list);
-        self.watch.note_use()
     }
 
     /// True when nothing is held.
@@ -118,21 +118,5 @@ impl BatchedResponses {
         list.since = None;
         self.count.store(0, Ordering::SeqCst);
         std::mem::take(&mut list.connections)
-    }
-
-    /// Called by the watcher when it ceases to watch, or sleeps until it is called: the next [`BatchedResponses::hold`] has it
-    /// woken.
-    pub(crate) fn leave_watch(&self) {
-        self.watch.leave();
-    }
-
-    /// Called by the watcher: how long it may sleep so that no response is held for longer than `limit`. `None`: any
-    /// time; the next [`BatchedResponses::hold`] has it woken.
-    pub(crate) fn longest_sleep(&self, now: impl FnOnce() -> Instant) -> Option<Duration> {
-        if !self.is_on() {
-            return None;
-        }
-        let is_in_use = self.watch.is_in_use(|| !self.is_empty());
-        is_in_use.then(|| self.time_left(now).unwrap_or(self.limit))
     }
 }

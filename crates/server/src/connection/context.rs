@@ -17,12 +17,14 @@ use crate::connection::host::{Log, Waking};
 use crate::connection::shared::Shared;
 use crate::connection::table::Table;
 use crate::connection::transaction::Transaction;
+use crate::connection::watch::Watch;
 use crate::observe::level::Level;
 use crate::os::clock::{Millis, NEVER};
 use crate::os::epoll::Poller;
 use crate::os::panics::catch;
 use crate::os::sync::lock;
 use crate::request::spool::Write;
+use crate::response::coalescing::TICK;
 use crate::response::policy::Policy;
 
 /// The time between two log lines about the same failure of a disk (milliseconds).
@@ -35,6 +37,8 @@ pub(crate) struct Context {
     pub(crate) table: Table,
     pub(crate) flush_list: FlushList,
     pub(crate) batched: BatchedResponses,
+    /// Whether the watcher looks after both.
+    watch: Watch,
     /// Requests that wait to be dispatched, with the connections that they own.
     dispatches: Mutex<Vec<(Box<Transaction>, Arc<Connection>)>>,
     has_dispatches: AtomicBool,
@@ -88,6 +92,7 @@ impl Context {
             poller: Poller::new()?,
             table: Table::default(),
             flush_list: FlushList::default(),
+            watch: Watch::default(),
             dispatches: Mutex::default(),
             has_dispatches: AtomicBool::new(false),
             next_look: Mutex::default(),
@@ -138,12 +143,35 @@ impl Context {
 
     /// Holds the complete response of a connection that the caller owns. True: the caller wakes the watcher.
     pub(crate) fn hold(&self, connection: Arc<Connection>) -> bool {
-        let is_to_call = self.batched.hold(connection, self.clock.peek());
+        self.batched.hold(connection, self.clock.peek());
         if self.has_ended() {
             // No thread sends batched responses any more, and their connections keep the server alive.
             self.batched.clear();
         }
-        is_to_call
+        self.watch.note_use()
+    }
+
+    /// The response of the connection coalesces its blocks from now on. True: unless another thread polls, the caller
+    /// wakes the watcher.
+    pub(crate) fn coalesce(&self, connection: Arc<Connection>) -> bool {
+        self.flush_list.add_coalescing(connection);
+        self.watch.note_use()
+    }
+
+    /// Called by the watcher: how long it may sleep so that coalesced blocks and batched responses are sent in time.
+    /// `None`: any time; the next of them has it woken.
+    pub(crate) fn longest_watch(&self) -> Option<Duration> {
+        if !self.watch.is_in_use(|| self.flush_list.are_any() || !self.batched.is_empty()) {
+            return None;
+        }
+        let left = [self.flush_list.time_left(), self.batched.time_left(|| self.clock.peek())];
+        // What comes meanwhile waits for no longer than its limit.
+        left.into_iter().chain([self.batched.limit(), Some(TICK)]).flatten().min()
+    }
+
+    /// Called by the watcher when it ceases to watch, or sleeps until it is called: what is left to it next has it woken.
+    pub(crate) fn leave_watch(&self) {
+        self.watch.leave();
     }
 
     fn wake_for_flush_list(&self, host: &dyn Waking) {
@@ -208,7 +236,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
-    use super::Context;
+    use super::{Context, TICK};
     use crate::config::Config;
     use crate::connection::host::{Log, Waking};
     use crate::connection::testing::{connection, server};
@@ -265,5 +293,25 @@ mod tests {
         context.lifecycle.end();
         assert_eq!(ways.map(keeps), [false; 3]);
         assert!(context.batched.is_empty() && !context.flush_list.are_any());
+    }
+
+    #[test]
+    fn the_watcher_comes_in_time_for_coalesced_blocks_and_batched_responses() {
+        let server = server();
+        let limit = Duration::from_millis(7);
+        let context = Context::new(Config { hold_writes: limit, ..Config::default() }, POLICY).unwrap();
+        let [first, second] = [1, 2].map(|key| connection(&server, key).0);
+        assert_eq!(context.longest_watch(), None, "nothing is left to it");
+        assert!(context.coalesce(first), "it is woken");
+        let is_within_a_tick = || context.longest_watch().is_some_and(|most| most <= TICK);
+        assert!(is_within_a_tick());
+        // While another thread sends what is listed: it stays listed, maybe.
+        context.flush_list.tick(|_, _| assert!(is_within_a_tick()));
+        assert_eq!(context.longest_watch(), None);
+        assert!(context.hold(second));
+        assert!(is_within_a_tick());
+        assert_eq!(context.batched.limit(), Some(limit));
+        context.batched.clear();
+        assert_eq!(context.longest_watch(), None);
     }
 }

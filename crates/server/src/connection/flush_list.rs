@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use crate::connection::driver::Connection;
 use crate::connection::ownership;
-use crate::connection::watch::Watch;
 use crate::os::clock;
 use crate::os::sync::lock;
 use crate::response::coalescing::TICK;
@@ -31,16 +30,13 @@ pub(crate) struct FlushList {
     lists: Mutex<Lists>,
     count: AtomicUsize,
     urgent: AtomicUsize,
-    watch: Watch,
 }
 
 impl FlushList {
-    /// The response of the connection coalesces its blocks from now on. True: unless another thread polls, the caller
-    /// wakes the watcher, which may sleep for longer than a tick.
-    pub(crate) fn add_coalescing(&self, connection: Arc<Connection>) -> bool {
+    /// The response of the connection coalesces its blocks from now on.
+    pub(crate) fn add_coalescing(&self, connection: Arc<Connection>) {
         self.count.fetch_add(1, Ordering::AcqRel);
         lock(&self.lists).coalescing.push(connection);
-        self.watch.note_use()
     }
 
     /// As [`FlushList::add_coalescing`], but its bytes are sent a whole tick from now, because more blocks may follow
@@ -92,21 +88,14 @@ impl FlushList {
         drop(cleared);
     }
 
-    /// Called by the watcher: how long it may sleep so that no coalesced block waits for longer than a tick. `None`: any
-    /// time; the next [`FlushList::add_coalescing`] has it woken.
-    pub(crate) fn longest_sleep(&self) -> Option<Duration> {
+    /// The time until coalesced blocks are to be sent, at most a tick. `None`: there are none.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
         // A thread that ticks has taken the list, and may put connections back.
-        self.watch.is_in_use(|| self.are_any()).then(|| {
+        self.are_any().then(|| {
             let lists = lock(&self.lists);
             let ticked = lists.ticked.filter(|_| !lists.coalescing.is_empty());
             ticked.map_or(TICK, |ticked| TICK.saturating_sub(clock::now().saturating_duration_since(ticked)))
         })
-    }
-
-    /// Called by the watcher when it ceases to watch, or sleeps until it is called: the next
-    /// [`FlushList::add_coalescing`] has it woken.
-    pub(crate) fn leave_watch(&self) {
-        self.watch.leave();
     }
 
     /// Sends coalesced blocks, if a tick has passed, and serves the connections that do not wait for a tick. `guard`
@@ -213,7 +202,8 @@ mod tests {
         let listed = clock::now();
         assert!(list.add_coalescing_anew(first), "the I/O side may wait for longer");
         assert!(!list.add_coalescing_anew(second), "it comes for the first already");
-        assert!(list.add_coalescing(third), "the watcher does not watch");
+        list.add_coalescing(third);
+        assert!(list.time_left().is_some_and(|left| left <= TICK));
         assert!(list.are_any() && !list.has_urgent());
         let keys = loop {
             let keys = tick(&list);
@@ -230,7 +220,7 @@ mod tests {
         let list = FlushList::default();
         let [first, second, third] = connections();
         let weak = [&first, &second, &third].map(Arc::downgrade);
-        assert!(list.add_coalescing(first));
+        list.add_coalescing(first);
         list.add_handed_over(second);
         list.add_queued(third);
         list.clear();
@@ -244,22 +234,12 @@ mod tests {
         let [first, ..] = connections();
         let weak = Arc::downgrade(&first);
         first.delivery().list(BodyEncoder::CHUNKED);
-        assert!(list.add_coalescing(first));
+        list.add_coalescing(first);
         list.tick(|_, work| {
             work();
             list.clear();
         });
         assert!(weak.upgrade().is_none() && !list.are_any());
-    }
-
-    #[test]
-    fn the_watcher_comes_at_each_tick_while_another_thread_sends_what_is_listed() {
-        let list = FlushList::default();
-        let [first, ..] = connections();
-        assert!(list.longest_sleep().is_none() && list.add_coalescing(first));
-        assert_eq!(list.longest_sleep(), Some(TICK));
-        list.tick(|_, _| assert!(list.longest_sleep().is_some_and(|most| most <= TICK), "it stays listed, maybe"));
-        assert_eq!(list.longest_sleep(), None);
     }
 
     #[test]

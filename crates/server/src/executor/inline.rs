@@ -105,7 +105,7 @@ impl Wakes for Inline {
 
 impl Flushes for Inline {
     fn add_coalescing(&self, connection: Arc<Connection>) {
-        let _ = self.context.flush_list.add_coalescing(connection);
+        let _ = self.context.coalesce(connection);
     }
 }
 

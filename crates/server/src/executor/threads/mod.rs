@@ -244,7 +244,7 @@ impl Wakes for Threads {
 
 impl Flushes for Threads {
     fn add_coalescing(&self, connection: Arc<Connection>) {
-        let is_watched = !self.context.flush_list.add_coalescing(connection);
+        let is_watched = !self.context.coalesce(connection);
         if self.roles.is_led() {
             self.wake_io();
         } else if !is_watched {
@@ -317,10 +317,7 @@ impl Watched for Watching<'_> {
     }
 
     fn longest_poll_interval(&self) -> Option<Duration> {
-        let context = &self.threads.context;
-        let (batched, coalesced) =
-            (context.batched.longest_sleep(|| context.clock.peek()), context.flush_list.longest_sleep());
-        batched.into_iter().chain(coalesced).min()
+        self.threads.context.longest_watch()
     }
 
     fn send_batched(&self) {
@@ -332,8 +329,7 @@ impl Watched for Watching<'_> {
     }
 
     fn leave_watch(&self) {
-        self.threads.context.batched.leave_watch();
-        self.threads.context.flush_list.leave_watch();
+        self.threads.context.leave_watch();
     }
 
     fn relieve(&mut self) {
