@@ -136,6 +136,7 @@ ACCESS_LOG_ATOMS: Final = {
     "status": "status code",
     "bytes": "body bytes sent",
     "duration_ms": "time from the complete request to the end of the response, in milliseconds",
+    "proxied_ms": "time that a trusted proxy had the request before, by its `X-Request-Start`, in milliseconds",
     "queued_ms": "time that the complete request waited for a thread or greenlet, in milliseconds",
     "app_ms": "time from the application call to the end of `close()`, in milliseconds",
     "first_block_ms": "time from the application call to its first non-empty block, in milliseconds",

@@ -24,6 +24,7 @@ REQUEST = {
     "client": "192.0.2.7:4711",
     "seconds": 1.25,
     "thread": 42,
+    "request_id": "01999999-1234-7abc-8def-0123456789ab",
     "phase": "running",
 }
 STACK = [

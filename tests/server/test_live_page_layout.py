@@ -117,6 +117,7 @@ def loaded(show):  # noqa: F811
             "method": "DELETE" if number % 5 == 4 else "GET",
             "target": TARGETS[number % len(TARGETS)],
             "client": clients[number % 2],
+            "request_id": f"01999999-1234-7abc-8def-{number:012}",
             "phase": "sending" if number % 4 == 3 else "running",
             "seconds": 1234.5 / (number + 1),
         }

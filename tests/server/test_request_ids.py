@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 import urllib.request
 
 import pytest
@@ -21,6 +22,7 @@ server {
     listen %(listen)s;
     location / {
         proxy_set_header X-Request-ID $request_id;
+        proxy_set_header X-Request-Start "t=${msec}";
         add_header X-Made-By-Nginx $request_id;
         proxy_pass http://%(server)s;
     }
@@ -95,6 +97,35 @@ def test_nginx_states_the_id_if_it_is_trusted(trusted):
                 assert answer.headers[FIELD] == seen
                 assert (answer.headers["X-Made-By-Nginx"] == seen) == bool(trusted)
                 assert seen != "forged"
+
+
+@pytest.mark.parametrize(("trusted", "is_shown"), [("", False), ("127.0.0.1", True)])
+def test_the_time_in_nginx_is_shown_if_it_is_trusted(tmp_path, trusted, is_shown):
+    listen, log, status = free_address(), tmp_path / "log", free_address()
+    options = {"access_log": log, "access_log_format": "{proxied_ms}", "status": status, "trusted_proxies": trusted}
+    with Server("fw_delivery:app", **options) as server:
+        nginx = nginx_with(SITE % {"listen": listen.bind, "server": server.address.bind})
+        with Process(need_tool(nginx.executable), *nginx.arguments, address=listen, files=nginx.files):
+            with urllib.request.urlopen(f"{listen.url}/a", timeout=30) as answer:
+                assert answer.status == 200
+            early = server.get("/a", f"X-Queue-Start: t={time.time() - 2:.3f}")
+            late = server.get("/a", f"X-Queue-Start: t={time.time() + 60:.3f}")
+            assert (early.status, late.status) == (200, 200)
+        eventually(lambda: log.exists() and log.read_text().count("\n") == 3, "the lines of the log")
+        by_nginx, before, after = log.read_text().splitlines()
+        assert after == "-"
+        if not is_shown:
+            assert (by_nginx, before) == ("-", "-")
+            return
+        assert 0 <= float(by_nginx) < 10_000
+        assert 1_990 <= float(before) < 12_000
+
+        def counted():
+            with urllib.request.urlopen(f"{status.url}/status.json", timeout=30) as answer:
+                latency = json.load(answer)["latency"]
+            return latency["proxied"] and latency["queued"]["count"] == 3 and latency["proxied"]
+
+        assert eventually(counted, "the histogram")["count"] == 2
 
 
 def test_there_is_no_id_without_the_option():

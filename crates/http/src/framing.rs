@@ -9,6 +9,7 @@ use crate::forwarded::{is_forwarded, may_be_forwarded};
 use crate::limits::{Limits, Refusal};
 use crate::octets::{is_token, trim};
 use crate::request_head::{RequestHead, Span, TargetForm, Version};
+use crate::request_start::is_request_start;
 use crate::target::is_authority;
 
 const LENGTH: Refusal = Refusal::new(400, "Content-Length must be one decimal number.");
@@ -49,6 +50,8 @@ pub struct RequestFraming {
     pub host: Option<Span>,
     /// There is a field by which a proxy states something about its client ([`crate::forwarded`]).
     pub has_forwarded: bool,
+    /// The last field that states when a proxy received the request ([`crate::request_start`]).
+    pub start: Option<Span>,
 }
 
 /// What a response is sent as. The status line and the fields have the form of HTTP/1.1 in each.
@@ -139,6 +142,7 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
     let mut connection = Connection::default();
     let mut expectation = Ok(false);
     let mut has_forwarded = false;
+    let mut start = None;
     for field in &head.fields {
         let name = field.name.of(bytes);
         let value = field.value.of(bytes);
@@ -154,7 +158,14 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 coding = Some(Coding::read(coding, value)?);
             }
-            15..=18 | 9 if may_be_forwarded(name) => has_forwarded |= is_forwarded(name),
+            13 if is_request_start(name) => start = Some(field.value),
+            15..=18 | 9 if may_be_forwarded(name) => {
+                if is_forwarded(name) {
+                    has_forwarded = true;
+                } else if is_request_start(name) {
+                    start = Some(field.value);
+                }
+            }
             _ => {}
         }
     }
@@ -174,7 +185,7 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
         Version::Http10 => (connection.keep_alive && !connection.close, false),
         Version::Http11 => (!connection.close, expectation? && waits),
     };
-    Ok(RequestFraming { body, keep_alive, expects_continue, host, has_forwarded })
+    Ok(RequestFraming { body, keep_alive, expects_continue, host, has_forwarded, start })
 }
 
 /// Reads the framing fields of a uwsgi packet whose fields have the names of HTTP. The proxy in front has applied the
@@ -187,6 +198,7 @@ pub fn packet_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Resu
     let mut host = None;
     let mut body = BodyLength::None;
     let mut has_forwarded = false;
+    let mut start = None;
     for field in &head.fields {
         let name = field.name.of(bytes);
         match name.len() {
@@ -195,12 +207,19 @@ pub fn packet_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Resu
                 length if length > limits.body => return Err(TOO_LARGE),
                 length => body = BodyLength::Known(length),
             },
-            15..=18 | 9 if may_be_forwarded(name) => has_forwarded |= is_forwarded(name),
+            13 if is_request_start(name) => start = Some(field.value),
+            15..=18 | 9 if may_be_forwarded(name) => {
+                if is_forwarded(name) {
+                    has_forwarded = true;
+                } else if is_request_start(name) {
+                    start = Some(field.value);
+                }
+            }
             _ => {}
         }
     }
     let host = if host.is_some() { target_host(bytes, head, host)? } else { head.authority };
-    Ok(RequestFraming { body, keep_alive: false, expects_continue: false, host, has_forwarded })
+    Ok(RequestFraming { body, keep_alive: false, expects_continue: false, host, has_forwarded, start })
 }
 
 fn set_once<T>(slot: &mut Option<T>, value: T, repeated: Refusal) -> Result<(), Refusal> {

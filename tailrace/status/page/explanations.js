@@ -37,6 +37,7 @@ const EXPLANATIONS = {
   latency_p90: "9 of 10 requests spent at most this long in the phase.",
   latency_p99: "99 of 100 requests spent at most this long in the phase.",
   latency_mean: "The average time in the phase, and its share of the total.",
+  "latency-proxied": "A trusted proxy had the request, by its X-Request-Start or X-Queue-Start.",
   "latency-queued": "The request was complete and waited for a free thread or greenlet.",
   "latency-application": "From the call of the application to its first block.",
   "latency-iterating": "From the first block until the application had finished.",

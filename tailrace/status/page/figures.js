@@ -252,7 +252,8 @@ class Phases {
   }
 
   draw() {
-    const found = Object.entries(this.samples.last.latency ?? {});
+    // Few proxies state when they received a request.
+    const found = Object.entries(this.samples.last.latency ?? {}).filter(([name, latency]) => latency || name !== "proxied");
     keep(
       this.body,
       found,

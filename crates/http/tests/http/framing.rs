@@ -64,6 +64,24 @@ fn fields_of_proxies_are_noticed() {
 }
 
 #[test]
+fn the_last_time_at_which_a_proxy_received_the_request_is_found() {
+    for fields in [
+        "X-Request-Start: 2",
+        "x-queue-start: 2",
+        "X-Queue-Start: 1\r\nX-REQUEST-START: 2",
+        "X-Request-Start: 1\r\nX-Request-Start: 2",
+    ] {
+        let framing = framing_of("1.1", &format!("{fields}\r\nX-Last: 3\r\n")).unwrap();
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}");
+        assert_eq!(framing.start.map(|start| start.of(head.as_bytes())), Some(b"2".as_slice()), "{fields}");
+        assert!(!framing.has_forwarded, "{fields}");
+    }
+    for fields in ["X-Request-Starts: 2", "X_Request_Start: 2", "X-Requester-Is: 2", "Cache-Control: 2"] {
+        assert_eq!(framing_of("1.1", &format!("{fields}\r\n")).unwrap().start, None, "{fields}");
+    }
+}
+
+#[test]
 fn transfer_encoding() {
     for value in ["chunked", "CHUNKED", "cHuNkEd", " \tchunked\t "] {
         let framing = framing_of("1.1", &format!("Transfer-Encoding: {value}\r\n")).unwrap();

@@ -18,6 +18,7 @@ mod named_file;
 mod properties;
 mod proxy_protocol;
 mod range;
+mod request_start;
 mod selection;
 mod static_path;
 mod target;

@@ -15,6 +15,7 @@ use tailrace_http::encode;
 use tailrace_http::framing::{BodyLength, RequestFacts};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::Refusal;
+use tailrace_http::request_start::waited;
 
 use crate::config::Config;
 use crate::connection::one_time_warnings::Untrusted;
@@ -661,6 +662,12 @@ impl ConnectionState {
             Ok(framing) => framing,
             Err(refusal) => return self.refuse(refusal, transaction, rules),
         };
+        transaction.record.proxied = match request.framing.start {
+            Some(start) if rules.config.trust.is_trusted(sender) => {
+                waited(start.of(&request.bytes), rules.time.since_1970())
+            }
+            _ => None,
+        };
         if request.framing.has_forwarded {
             let Request { bytes: all, head, peer, .. } = request;
             let client = peer.client;
@@ -868,7 +875,7 @@ impl ConnectionState {
             // (RFC 9112 section 9.3.2).
             transaction.facts.keep_alive = false;
         }
-        transaction.record = Record::new(rules.time.moment());
+        transaction.record = Record { proxied: transaction.record.proxied, ..Record::new(rules.time.moment()) };
         *self = Self::Responding(ahead);
         Effects::of(Next::Run(transaction)).at(NEVER)
     }

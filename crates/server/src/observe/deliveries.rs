@@ -40,7 +40,7 @@ const REST: &str = "+Inf";
 /// Classes of status codes, by the first digit; 0: there was no response, as the client had gone.
 const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 /// Phases of a request that the application has had.
-const PHASES: [&str; 5] = ["queued", "application", "iterating", "blocked", "total"];
+const PHASES: [&str; 6] = ["queued", "application", "iterating", "blocked", "total", "proxied"];
 const SIZES: [&str; 4] = ["held", "body_bytes", "blocks", "writes"];
 
 // Where each group begins.
@@ -119,6 +119,9 @@ impl Deliveries {
         let Times { queued, application, iterating, blocked, total } = times;
         for (phase, nanos) in [queued, application, iterating, blocked, total].into_iter().enumerate() {
             self.time(phase, nanos);
+        }
+        if let Some(proxied) = record.proxied {
+            self.time(PHASES.len() - 1, nanos(proxied));
         }
         Some(times)
     }

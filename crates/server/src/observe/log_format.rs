@@ -238,6 +238,7 @@ fn value<'a>(atom: Atom, entry: &Entry<'a>) -> Value<'a> {
         Atom::Status => Value::Known(u64::from(record.status)),
         Atom::Bytes => Value::Number(record.body_bytes),
         Atom::DurationMs => Value::Millis(Some(duration(record))),
+        Atom::ProxiedMs => Value::Millis(record.proxied),
         Atom::QueuedMs => Value::Millis(between(Some(record.queued), record.started)),
         Atom::AppMs => Value::Millis(between(record.started, record.finished)),
         Atom::FirstBlockMs => Value::Millis(between(record.started, record.first_block)),

@@ -78,6 +78,8 @@ pub struct Record {
     pub started: Option<Instant>,
     /// When the application gave the first non-empty block.
     pub first_block: Option<Instant>,
+    /// How long a trusted proxy had the request before its head was complete here. `None`: no proxy states that.
+    pub proxied: Option<Duration>,
     /// When the application had finished with it.
     pub finished: Option<Instant>,
     /// When the last byte was given to the kernel.
@@ -124,6 +126,7 @@ impl Record {
             queued: now,
             started: None,
             first_block: None,
+            proxied: None,
             finished: None,
             drained: None,
             status: 0,

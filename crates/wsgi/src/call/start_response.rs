@@ -159,6 +159,7 @@ pub(crate) fn delivery(py: Python<'_>, record: Option<Record>) -> PyResult<Bound
     let dict = PyDict::new(py);
     if let Some(record) = record {
         let until = record.finished.or_else(|| Some(clock::now()));
+        dict.set_item("proxied_ms", record.proxied.map(|proxied| proxied.as_secs_f64() * 1e3))?;
         dict.set_item("queued_ms", millis_between(Some(record.queued), record.started))?;
         dict.set_item("app_ms", millis_between(record.started, until))?;
         dict.set_item("first_block_ms", millis_between(record.started, record.first_block))?;

@@ -58,6 +58,7 @@ atoms! {
     Status "status" "status code",
     Bytes "bytes" "body bytes sent",
     DurationMs "duration_ms" "milliseconds from the complete request to the end of the response",
+    ProxiedMs "proxied_ms" "milliseconds a trusted proxy had it before",
     QueuedMs "queued_ms" "milliseconds until an application thread took it",
     AppMs "app_ms" "milliseconds the application thread spent on it",
     FirstBlockMs "first_block_ms" "milliseconds from the call of the application to its first non-empty block",
