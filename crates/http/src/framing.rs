@@ -9,7 +9,6 @@ use crate::forwarded::{is_forwarded, may_be_forwarded};
 use crate::limits::{Limits, Refusal};
 use crate::octets::{is_token, trim};
 use crate::request_head::{RequestHead, Span, TargetForm, Version};
-use crate::request_start::is_request_start;
 use crate::target::is_authority;
 
 const LENGTH: Refusal = Refusal::new(400, "Content-Length must be one decimal number.");
@@ -220,6 +219,16 @@ pub fn packet_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Resu
     }
     let host = if host.is_some() { target_host(bytes, head, host)? } else { head.authority };
     Ok(RequestFraming { body, keep_alive: false, expects_continue: false, host, has_forwarded, start })
+}
+
+/// Whether this is the name of a field with the time at which a proxy received the request.
+#[inline]
+fn is_request_start(name: &[u8]) -> bool {
+    match name.len() {
+        13 => name.eq_ignore_ascii_case(b"x-queue-start"),
+        15 => name.eq_ignore_ascii_case(b"x-request-start"),
+        _ => false,
+    }
 }
 
 fn set_once<T>(slot: &mut Option<T>, value: T, repeated: Refusal) -> Result<(), Refusal> {

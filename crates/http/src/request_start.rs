@@ -20,16 +20,6 @@ const SKEW: Duration = Duration::from_secs(1);
 /// A longer wait is taken for a mistake: no proxy keeps a request for so long.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Whether this is the name of a field with the time at which a proxy received the request.
-#[inline]
-pub(crate) fn is_request_start(name: &[u8]) -> bool {
-    match name.len() {
-        13 => name.eq_ignore_ascii_case(b"x-queue-start"),
-        15 => name.eq_ignore_ascii_case(b"x-request-start"),
-        _ => false,
-    }
-}
-
 /// For how long a request has waited in front of this server, `now`, as time since 1970. `None`: the value is no time,
 /// is in the future by more than 1 s, or more than 1 h ago.
 #[must_use]
