@@ -116,9 +116,8 @@ def test_a_memory_limit_decides_how_much_is_for_clients():
 
 def test_a_platform_says_where_to_listen_and_with_how_many_workers(tmp_path):
     address = Address("127.0.0.1", free_address("0.0.0.0").port)
-    platform = {"PORT": str(address.port), "WEB_CONCURRENCY": "2"}
-    arguments = ("srv_processes:app", "--chdir", str(APPS))
-    with Operated(tmp_path, *arguments, address=address, environment=platform, binds=False) as server:
+    platform = {"PORT": str(address.port), "WEB_CONCURRENCY": "2", "PYTHONPATH": str(APPS)}
+    with Operated(tmp_path, "srv_processes:app", address=address, environment=platform, binds=False) as server:
         eventually(lambda: server.log.count(" ready in ") == 2, "two workers")
         assert json.loads(server.get("/").body)["multiprocess"] is True
         said = f"PORT sets --bind to 0.0.0.0:{address.port}; WEB_CONCURRENCY sets --workers to 2\n"
