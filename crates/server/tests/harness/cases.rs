@@ -246,7 +246,7 @@ struct Played {
 fn play(server: &Server, case: Case, way: Way) -> Played {
     let Case { wire, answers, then, half_close, has_more, .. } = case;
     let is_pipelined = way.is_pipelined();
-    let mut client = if way == Way::OneThread { server.connect_unix() } else { server.connect() };
+    let mut client = if way == Way::OneThread { server.connect_unix() } else { server.connect_alone() };
     let peer = client.address();
     let mut got = Vec::new();
     match way {

@@ -5,10 +5,12 @@
 //! long time-out.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
 use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 
 use super::PATIENCE;
 
@@ -116,7 +118,18 @@ const READ: usize = 64 * 1024;
 
 impl Client {
     pub fn tcp(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
+        Self::of_tcp(TcpStream::connect(address).unwrap())
+    }
+
+    /// The same from this address.
+    pub fn tcp_from(address: SocketAddr, own: Ipv4Addr) -> Self {
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        bind(&socket, &SocketAddr::from((own, 0))).unwrap();
+        connect(&socket, &address).unwrap();
+        Self::of_tcp(socket.into())
+    }
+
+    fn of_tcp(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();

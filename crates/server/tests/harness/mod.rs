@@ -12,7 +12,7 @@ pub mod client;
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -128,6 +128,13 @@ impl From<Record> for Delivery {
     }
 }
 
+/// An address of the loopback interface, another one each time.
+fn next_ip() -> Ipv4Addr {
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let [_, high, middle, low] = GIVEN.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    Ipv4Addr::new(127, high + 1, middle, low)
+}
+
 impl Server {
     /// A server that listens, with two threads, or with one if the configuration says so.
     pub fn start(config: Config) -> Self {
@@ -179,6 +186,11 @@ impl Server {
     /// A TCP connection.
     pub fn connect(&self) -> Client {
         Client::tcp(self.address)
+    }
+
+    /// The same from an IP address that no other client has: a port may be used again as soon as it is free.
+    pub fn connect_alone(&self) -> Client {
+        Client::tcp_from(self.address, next_ip())
     }
 
     /// A connection to the UNIX socket.
