@@ -345,16 +345,17 @@ impl ResponseHead {
         let encoder = if body == ResponseBody::Delimited { BodyEncoder::CHUNKED } else { BodyEncoder::default() };
         // The proxy is the server that its client sees, and adds its own.
         let is_packet = facts.format == ResponseFormat::Packet;
+        // While the application's fields alone are to be searched.
+        if let Some((name, value)) = own.id
+            && !self.has(name)
+        {
+            self.append(name, value);
+        }
         if !self.has_date && !is_packet {
             self.append(b"Date", own.date);
         }
         if !self.has_server && !is_packet && !own.server.is_empty() {
             self.append(b"Server", own.server);
-        }
-        if let Some((name, value)) = own.id
-            && !self.has(name)
-        {
-            self.append(name, value);
         }
         if let Some(length) = length {
             let mut digits = [0; 20];

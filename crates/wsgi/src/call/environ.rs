@@ -22,7 +22,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use tailrace_http::forwarded::resembles_forwarded;
 use tailrace_http::framing::BodyLength;
-use tailrace_http::request_head::{TargetForm, Version};
+use tailrace_http::request_head::{Field, TargetForm, Version};
 use tailrace_http::uwsgi::variable_of;
 use tailrace_server::{Peer, Request, Scheme};
 
@@ -39,6 +39,8 @@ pub(crate) struct EnvironMaker {
     templates: Vec<Py<PyDict>>,
     root_path: Vec<u8>,
     underscores: Underscores,
+    /// The key of the field with the id of the request. `None`: requests have no id.
+    id_key: Option<Py<PyString>>,
 }
 
 /// What stays the same from request to request.
@@ -49,6 +51,8 @@ pub(crate) struct Constants<'py> {
     pub(crate) root_path: Vec<u8>,
     /// What becomes of header names with an underscore.
     pub(crate) underscores: Underscores,
+    /// The field with the id of the request, if requests have one.
+    pub(crate) id_field: Option<&'py [u8]>,
     /// `wsgi.multithread`.
     pub(crate) multithread: bool,
     /// `wsgi.multiprocess`.
@@ -132,7 +136,10 @@ impl EnvironMaker {
             make_room(&template)?;
             templates.push(template.unbind());
         }
-        Ok(Self { names, templates, root_path: constants.root_path, underscores: constants.underscores })
+        let id_key = constants.id_field.and_then(environ_name);
+        // The name of a field is ASCII.
+        let id_key = id_key.map(|key| PyString::intern(py, &String::from_utf8_lossy(&key)).unbind());
+        Ok(Self { names, templates, root_path: constants.root_path, underscores: constants.underscores, id_key })
     }
 
     /// The `environ` of a request, with `input` as `wsgi.input`, which will give `body_length` bytes; `None`: how many
@@ -285,16 +292,40 @@ impl EnvironMaker {
                 }
                 continue;
             }
-            let item = match self.key(py, name)? {
-                Some(key) => {
-                    let text = latin1(py, value)?.unbind();
-                    self.set_or_join(py, environ, &key, &text)?;
-                    Some((key, text))
-                }
-                None => None,
-            };
-            cache.fields.remember(position, name, value, item);
+            self.set_new(py, environ, cache, request, (position, field))?;
         }
+        Ok(())
+    }
+
+    /// Sets a field that is not in the cache.
+    #[inline(never)]
+    fn set_new(
+        &self,
+        py: Python<'_>,
+        environ: &Bound<'_, PyDict>,
+        cache: &mut StringCache,
+        request: &Request,
+        (position, field): (usize, &Field),
+    ) -> Result<(), NoEnviron> {
+        let name = field.name.of(&request.bytes);
+        let value = field.value.of(&request.bytes);
+        // An id is not seen again, so it is not remembered. No other field has its key.
+        if let Some(key) = &self.id_key
+            && field.value == request.id
+        {
+            let text = latin1(py, value)?.unbind();
+            set(environ, key, &text)?;
+            return Ok(());
+        }
+        let item = match self.key(py, name)? {
+            Some(key) => {
+                let text = latin1(py, value)?.unbind();
+                self.set_or_join(py, environ, &key, &text)?;
+                Some((key, text))
+            }
+            None => None,
+        };
+        cache.fields.remember(position, name, value, item);
         Ok(())
     }
 
@@ -360,6 +391,7 @@ impl EnvironMaker {
     }
 
     /// Sets a header's value, or joins it to the value that an earlier field of the same name has left.
+    #[inline]
     fn set_or_join(
         &self,
         py: Python<'_>,
@@ -415,7 +447,7 @@ mod tests {
     use tailrace_http::framing::request_framing;
     use tailrace_http::head::{HeadParser, HeadStep};
     use tailrace_http::limits::Limits;
-    use tailrace_http::request_head::{Field, Span};
+    use tailrace_http::request_head::Span;
 
     use super::*;
 
@@ -424,6 +456,7 @@ mod tests {
             url_scheme: "http",
             root_path: root_path.to_vec(),
             underscores,
+            id_field: Some(b"X-Trace"),
             multithread: true,
             multiprocess: false,
             errors: py.None().into_bound(py),
@@ -728,6 +761,28 @@ mod tests {
             let environ = made(py, &maker, &mut cache, &request);
             assert_eq!(get(&environ, "REMOTE_ADDR").as_deref(), Some(""));
             assert_eq!(get(&environ, "REMOTE_PORT"), None);
+        });
+    }
+
+    #[test]
+    fn an_id_is_neither_remembered_nor_expected() {
+        Python::attach(|py| {
+            let maker = maker(py, b"", Underscores::Drop);
+            let mut cache = StringCache::default();
+            for id in ["one", "two", "two"] {
+                let head = format!("GET / HTTP/1.1\r\nHost: a\r\nx-trace: {id}\r\nX-A: two\r\n\r\n");
+                let mut request = request(head.as_bytes(), None);
+                request.id = request.head.fields[1].value;
+                let environ = made(py, &maker, &mut cache, &request);
+                for (key, value) in [("HTTP_X_TRACE", id), ("HTTP_X_A", "two")] {
+                    assert_eq!(get(&environ, key).as_deref(), Some(value), "{key}");
+                }
+            }
+            // A field of another name is none, also at the place of an id.
+            let environ =
+                made(py, &maker, &mut cache, &request(b"GET / HTTP/1.1\r\nHost: a\r\nX-B: two\r\n\r\n", None));
+            assert_eq!(get(&environ, "HTTP_X_B").as_deref(), Some("two"));
+            assert_eq!(get(&environ, "HTTP_X_TRACE"), None);
         });
     }
 

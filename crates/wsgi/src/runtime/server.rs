@@ -9,6 +9,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
+use tailrace_http::identity::IdField;
 use tailrace_server::{ExecutorKind, Metric, Scoreboard as Board, Server as Core};
 
 use crate::call::application::WsgiApplication;
@@ -221,6 +222,7 @@ fn environ_maker(py: Python<'_>, settings: &Settings, sockets: &[OwnedFd]) -> Py
             url_scheme: &settings.url_scheme,
             root_path: settings.root_path.clone(),
             underscores: settings.underscores,
+            id_field: settings.config.request_id.as_ref().map(IdField::name),
             multithread: settings.multithread,
             multiprocess: settings.multiprocess,
             errors: Bound::new(py, ErrorStream)?.into_any(),
