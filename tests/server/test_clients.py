@@ -1,17 +1,13 @@
 """Slow clients hold no thread, and clients that disconnect leave no thread, memory or descriptor in use."""
 
 import hashlib
-import json
 import socket
 import struct
-import threading
-import time
 from contextlib import ExitStack
 
 import pytest
 from harness.server import Server
 from harness.waits import until_it_wakes
-from harness.wire import Broken
 from server.probes import (
     PATTERN,
     asking,
@@ -150,56 +146,3 @@ def test_a_client_is_given_up_also_when_nothing_else_happens(impatient, tmp_path
         assert is_held(client)
         # The client keeps the connection open and accepts nothing, and there are no other requests.
         eventually(lambda: not is_held(client), "the connection given up")
-
-
-def test_a_slow_application_is_no_slow_client(impatient):
-    with asking(impatient, "/pause?size=5000000&then=4&gate=slow") as client:
-        head = client.head()
-        # The queue is full then, and the deadline set.
-        eventually(lambda: until_it_wakes(impatient.pid) > 0, "that no thread runs")
-        while len(head.body) < 5_000_000:
-            client.chunk(head)
-        threading.Event().wait(1.5)  # The deadline is over; nothing waits for the client.
-        open_gate(impatient, "slow")
-        while client.chunk(head):
-            pass
-        assert digest(head.body) == digest(pattern(5_000_004))
-        client.send(request("/"))
-        assert client.response().body == b"pong", "the connection was kept"
-
-
-def test_a_fast_client_of_a_long_stream_is_not_given_up(impatient):
-    with asking(impatient, "/late?gate=long&block=50&key=long") as client:
-        head = client.head()
-        threading.Event().wait(0.3)  # Blocked once: a deadline is set ...
-        client.sock.settimeout(10)
-        stop = threading.Timer(2.5, open_gate, (impatient, "long"))  # ... and passes while blocks flow.
-        stop.start()
-        taken = 0
-        try:
-            while piece := client.chunk(head):
-                assert digest(piece) == digest(pattern(len(piece), taken))
-                taken += len(piece)
-                head.body = b""
-        except Broken:
-            pytest.fail(f"given up after {taken} bytes that the client took as they came", pytrace=False)
-        finally:
-            stop.cancel()
-            stop.join()
-        client.send(request("/"))
-        assert client.response().body == b"pong"
-
-
-def test_a_quick_upload_that_becomes_slow_is_read_on_and_the_next_request_is_answered():
-    size, piece = 8 << 20, 20_000
-    with Server("echo:app", body_timeout=1, min_body_rate=0) as server, server.client(30) as client:
-        client.send(b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n" % size)
-        client.send(b"x" * (size // 2))
-        slow = 25
-        for _ in range(slow):
-            time.sleep(0.1)
-            client.send(b"x" * piece)
-        client.send(b"x" * (size // 2 - slow * piece))
-        assert json.loads(client.response().body)["body"] == "x" * size
-        client.send(b"GET /next HTTP/1.1\r\nHost: test\r\n\r\n")
-        assert json.loads(client.response().body)["PATH_INFO"] == "/next"

@@ -5,7 +5,7 @@ mod harness;
 
 use std::time::Duration;
 
-use harness::{Client, Config, ExecutorKind, Server};
+use harness::{Client, Config, Done, ExecutorKind, Server, pattern};
 
 /// Longer than any test waits.
 const LONG: Duration = Duration::from_secs(3_600);
@@ -194,4 +194,99 @@ fn clients_that_wait_for_room_are_answered_at_a_stop() {
         assert_eq!(client.response().body, b"pong");
         client.at_end();
     }
+}
+
+// Clients that are slow, or whose application is
+
+/// Bytes of a response of which a UNIX socket holds a small part.
+const LARGE: usize = 8_000_000;
+
+/// A server that queues responses of `LARGE` bytes in memory.
+fn patient(config: Config) -> Server {
+    Server::start(Config { response_queue: 2 * LARGE, min_response_rate: 0, idle_timeout: 9 * LONG, ..config })
+}
+
+/// Moves the clock. Until the first of these responses has been sent, the loop handles the events that came before;
+/// until the second, the deadlines that have come.
+fn pass(server: &Server, time: Duration, other: &mut Client) {
+    other.get("/pong");
+    server.advance_clock(time);
+    for _ in 0..2 {
+        other.get("/pong");
+    }
+}
+
+#[test]
+fn the_time_of_a_client_does_not_pass_while_the_application_is_slow() {
+    let server = patient(Config { write_timeout: LONG, ..Config::default() });
+    let (mut client, mut other) = (server.connect_unix(), server.connect());
+    let length = 2 * LARGE;
+    client.begin("GET", &format!("/blocks?count=2&size={LARGE}&length={length}&gate=next"), "");
+    server.let_through("next");
+    // What the socket does not hold is queued, and the client has a deadline.
+    server.await_arrivals("next", 2);
+    client.head().unwrap();
+    let mut body = client.read(LARGE);
+    pass(&server, 2 * LONG, &mut other);
+    server.let_through("next");
+    body.extend(client.read(LARGE));
+    assert!(body == pattern(0, length));
+    assert_eq!(client.get("/pong").body, b"pong");
+}
+
+#[test]
+fn a_client_that_always_takes_something_has_as_long_as_it_needs() {
+    const TURNS: usize = 5;
+    let server = patient(Config { write_timeout: LONG, ..Config::default() });
+    let (mut client, mut other) = (server.connect_unix(), server.connect());
+    client.begin("GET", &format!("/blocks?count=1&size={LARGE}&length={LARGE}&end=next"), "");
+    server.await_arrivals("next", 1);
+    client.head().unwrap();
+    let mut body = Vec::new();
+    for _ in 0..TURNS {
+        pass(&server, LONG / 4 * 3, &mut other);
+        // More than the socket holds: the server has sent some of it since.
+        body.extend(client.read(LARGE / (TURNS + 1)));
+    }
+    server.let_through("next");
+    body.extend(client.read(LARGE - body.len()));
+    assert!(body == pattern(0, LARGE));
+    assert_eq!(client.get("/pong").body, b"pong");
+}
+
+#[test]
+fn a_response_lasts_until_its_client_has_it_and_the_application_is_done_before() {
+    let server = patient(Config { write_timeout: 9 * LONG, ..Config::default() });
+    let (mut client, mut other) = (server.connect_unix(), server.connect());
+    client.begin("GET", &format!("/list?count=1&size={LARGE}"), "");
+    assert_eq!(server.await_done(0), Done::Finished);
+    pass(&server, LONG, &mut other);
+    client.response().assert_body(&pattern(0, LARGE));
+    // It has read what was left in the socket, too.
+    client.get("/pong");
+    let call = server.calls().into_iter().find(|call| call.body_bytes == LARGE as u64).unwrap();
+    assert!(call.took < LONG && call.lasted >= LONG, "{call:?}");
+}
+
+#[test]
+fn an_upload_that_becomes_slow_is_read_on_and_the_next_request_is_answered() {
+    const SIZE: usize = 8 << 20;
+    const PIECE: usize = 20_000;
+    const PIECES: usize = 25;
+    let server =
+        Server::start(Config { body_timeout: LONG, min_body_rate: 0, idle_timeout: 9 * LONG, ..Config::default() });
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let body = pattern(0, SIZE);
+    let (quick, rest) = body.split_at(SIZE / 2);
+    let (slow, last) = rest.split_at(PIECES * PIECE);
+    client.send(format!("POST /echo HTTP/1.1\r\nHost: test\r\nContent-Length: {SIZE}\r\n\r\n").as_bytes());
+    // The next event of a client that has sent so much is as much again, or the time to look for less.
+    client.send(quick);
+    for piece in slow.chunks(PIECE) {
+        pass(&server, LONG / 10, &mut other);
+        client.send(piece);
+    }
+    client.send(last);
+    client.response().assert_body(&body);
+    assert_eq!(client.get("/pong").body, b"pong");
 }

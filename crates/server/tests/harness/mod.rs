@@ -234,13 +234,14 @@ impl Server {
         lock(&self.script.state).held()
     }
 
-    /// The requests so far that the application has finished.
+    /// The requests so far whose responses have been sent.
     pub fn calls(&self) -> Vec<Call> {
         let state = lock(&self.script.state);
         let records = state.records.iter().map(|record| *lock(record));
         let call = |record: Record| {
             let took = record.finished?.saturating_duration_since(record.started?);
-            Some(Call { took, held: record.held, body_bytes: record.body_bytes })
+            let lasted = record.drained?.saturating_duration_since(record.queued);
+            Some(Call { took, lasted, held: record.held, body_bytes: record.body_bytes })
         };
         records.filter_map(call).collect()
     }
@@ -362,6 +363,8 @@ impl Drop for Server {
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     pub took: Duration,
+    /// From the complete request until the kernel had the last byte.
+    pub lasted: Duration,
     /// For how long its response was held.
     pub held: Duration,
     pub body_bytes: u64,
