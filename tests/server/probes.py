@@ -131,6 +131,27 @@ def await_read(server: Server) -> None:
         assert bad.response().status == 400
 
 
+def fill(server: Server, client: Client, data: Callable[[int], bytes], most: int) -> int:
+    """Sends what the kernel takes, which is all that the server does not read; returns the number of bytes.
+
+    data: the bytes from an offset on. Fails at `most` bytes. Full is a connection of which the server has read nothing
+    before it answered a later request on another connection.
+    """
+    client.sock.setblocking(False)
+    sent, before = 0, None
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            while sent < most:
+                sent += client.sock.send(data(sent))
+        assert sent < most, "much of it was taken though nobody read"
+        # The kernel may take nothing for a while although some was read.
+        now = sent, receive_queues(server)
+        if now == before:
+            return sent
+        before = now
+        await_read(server)
+
+
 def asking(server: Server, target: str, *fields: str, deadline: float = 30.0) -> Client:
     """A connection on which a request has been sent."""
     client = server.client(deadline)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 from harness.server import Server
 from harness.slow_disk import SlowDisk
-from server.probes import deleted_files, descriptors, eventually, pattern, receive_queues, request, told
+from server.probes import deleted_files, descriptors, eventually, fill, pattern, receive_queues, request, told
 
 SIZE = 3_000_000
 KIND = [pytest.param([], id="threads"), pytest.param(["--threads", "1"], id="one-thread")]
@@ -81,15 +81,12 @@ def test_a_disk_that_stands_still_holds_only_the_uploads_that_need_it(disk, argu
 def test_an_upload_whose_disk_stands_still_is_not_read_on(disk):
     with serving(disk) as server, uploading(server, 100_000_000) as client:
         disk.set("hold", True)
-        client.sock.settimeout(1)
-        sent = 0
-        with pytest.raises(TimeoutError):
-            while True:
-                sent += client.sock.send(pattern(65_536, sent))
-        assert disk.waiting() == 1
-        assert sum(receive_queues(server)) > 0, "the kernel holds what the server does not read"
+        send(server, client, pattern(100_000))
+        eventually(lambda: disk.waiting() == 1, "a write that waits")
         # Between the two kernels, and one part in the server.
-        assert sent < 30_000_000
+        fill(server, client, lambda sent: pattern(65_536, 100_000 + sent), 30_000_000)
+        assert sum(receive_queues(server)) > 0, "the kernel holds what the server does not read"
+        assert disk.waiting() == 1
         disk.set("hold", False)
 
 
