@@ -869,6 +869,21 @@ OPTIONS: Final[tuple[Option, ...]] = (
         absent=_OF_A_MASTER,
     ),
     Option(
+        "reload_trial",
+        values.seconds(zero=True),
+        0.0,
+        "After SIGHUP, try the new code in one worker for this long, beside the old workers.",
+        TIMES,
+        details=(
+            "If that worker does worse than the old workers in the same time, it ends and they stay, as if the new "
+            "code had not loaded. It does worse if its share of 5xx responses is more than twice theirs plus one "
+            "percentage point, if its 95th percentile of the application's time is more than 1.5 times theirs plus "
+            "50 ms, or if it crashes or hangs. See [Trial](processes.md#trial). 0: no trial."
+        ),
+        example=10,
+        absent=_OF_A_MASTER,
+    ),
+    Option(
         "hold_writes",
         values.seconds(zero=True, most=0.01),
         0.001,

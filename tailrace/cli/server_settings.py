@@ -87,6 +87,7 @@ class ServerSettings:
     min_response_rate: int
     graceful_timeout: float
     shutdown_delay: float
+    reload_trial: float
     hold_writes: float
     root_path: str
     url_scheme: str

@@ -36,11 +36,12 @@ from tailrace._tailrace import Scoreboard
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.errors import WorkerError
 from tailrace.logs import log
-from tailrace.master import hang, plan, recycle, watch, workers
+from tailrace.master import hang, plan, recycle, trial, watch, workers
 from tailrace.master.plan import FAILURES, Drain, Fork, Kill, Loading, Plan, SlowBoot, Verdict
 from tailrace.master.service import FilesChanged, Service, Upgraded
 from tailrace.master.status import States
 from tailrace.master.tally import HANG, RELOAD, Tally
+from tailrace.master.trial import Trial
 from tailrace.master.workers import Ending, Hung, Killed, Worker
 from tailrace.status import snapshot
 from tailrace.status.snapshot import Snapshot
@@ -99,7 +100,8 @@ class Master:
         self._board = Scoreboard(places, threads, settings.query_masking)
         self._threads_each = 1 if settings.debug else threads
         self._tally = Tally(self._board.deliveries(0))
-        self._plan = Plan(count, places, settings.graceful_timeout)
+        self._plan = Plan(count, places, settings.graceful_timeout, settings.reload_trial)
+        self._trial: Trial | None = None
         self._limits = recycle.Limits.of(settings)
         self._chance = random.Random()
         self._hang_timeout = settings.hang_timeout
@@ -149,6 +151,7 @@ class Master:
                 self._end_delay()
                 self._reap()
                 try:
+                    self._tend_trial()
                     self._check_workers()
                 except Exception:  # the workers can serve without these checks
                     log.logger.exception("a check of the workers failed; they keep serving, and are checked again")
@@ -275,6 +278,9 @@ class Master:
         self._plan.ready(each, now)
         broken = ", and answers every request with that error until the next change" * each.is_broken
         log.logger.info("%s ready in %.2f s%s", each, now - each.forked, broken)
+        if self._plan.is_on_trial(each) and self._trial is None:
+            log.logger.info("%s is on trial for %g s (--reload-trial)", each, self._settings.reload_trial)
+            self._trial = Trial(each, {old.pid: self._board.deliveries(old.place) for old in self._old_workers()})
 
     def _tell_service_ready(self) -> None:
         self._service.serves(f"{log.counted(self._plan.wanted, 'worker')} serving")
@@ -519,6 +525,37 @@ class Master:
         grown.due = f"has grown by {resident - initial >> 20} MiB (--max-rss auto)"
         log.logger.info("%s %s; %d MiB of %s in use; replacing it", grown, grown.due, used >> 20, machine.memory_shown)
 
+    def _old_workers(self) -> list[Worker]:
+        """Those that serve and are not on trial."""
+        return [each for each in self._plan.serving if not self._plan.is_on_trial(each)]
+
+    def _tend_trial(self) -> None:
+        """Rejects the reload as soon as the worker on trial has more errors; accepts or rejects it at the end."""
+        if (current := self._trial) is None:
+            return
+        if (ends := self._plan.trial_ends) is None:
+            # A stop, a further reload, or the end of the worker.
+            self._trial = None
+            return
+        now, old_workers = time.monotonic(), self._old_workers()
+        if now < ends and now < self._check_at:
+            return
+        old_counts = {each.pid: self._board.deliveries(each.place) for each in old_workers}
+        new, old = current.figures(self._board.deliveries(current.worker.place), old_counts)
+        figures = f"{new}; the old workers in the same time: {old}"
+        if old_workers and (fault := trial.fault(new, old, is_over=now >= ends)):
+            self._trial = None
+            self._plan.reject()
+            self._log_undone(f"{current.worker} {fault} (--reload-trial): {figures}")
+        elif now >= ends:
+            self._trial = None
+            self._plan.accept()
+            log.logger.info("reload accepted: %s had %s", current.worker, figures)
+
+    def _log_undone(self, why: str) -> None:
+        log.logger.error("reload undone, the old workers keep serving: %s", why)
+        self._service.reload_failed(why)
+
     def _replace_hung(self, each: Worker, hangs: str, now: float) -> None:
         message = f"{each} {hangs}; killing and replacing it"
         _log_with_requests(logging.ERROR, message, each, self._requests(each))
@@ -526,7 +563,8 @@ class Master:
         self._board.drain(each.place, 0.0)
         each.send(report.STACKS)
         each.replaced_for = HANG
-        self._plan.hangs(each, now)
+        if self._plan.hangs(each, now):
+            self._log_undone(f"{each} hung while it was on trial (--reload-trial)")
 
     # Status
 

@@ -12,6 +12,9 @@ Rules:
   while no worker serves.
 - When the new code of a reload does not load, the reload ends and the old workers stay. A worker that takes long to
   load is named in the log, and a further reload ends it.
+- With a trial, the first worker with the new code serves beside all old ones for that time. Then the master accepts the
+  reload, which continues, or rejects it: it ends, and so does the worker. A worker that does not survive its trial is
+  rejected.
 - When none of the first workers could serve, or three in a row failed while none serves, the server stops.
 """
 
@@ -114,7 +117,7 @@ class Verdict(enum.Enum):
     NOT_READY = enum.auto()
     """It never served; another one is tried."""
     RELOAD_FAILED = enum.auto()
-    """It never served, and those with the old code stay."""
+    """It never served, or died on trial, and those with the old code stay."""
     GIVE_UP = enum.auto()
     """It never served, and others would not either: the server stops."""
 
@@ -123,18 +126,24 @@ class Plan:
     """The workers, and what is to be done with them.
 
     wanted: how many are to serve. places: how many the scoreboard has, for old and new workers together. graceful: how
-    long a worker may drain (seconds).
+    long a worker may drain (seconds). trial: how long the first worker of a reload is on trial (seconds); 0: no trial.
     """
 
-    def __init__(self, wanted: int, places: int, graceful: float) -> None:
+    def __init__(self, wanted: int, places: int, graceful: float, trial: float = 0.0) -> None:
         self.workers: list[Worker] = []
         self.wanted = wanted
         self._places = places
         self._graceful = graceful
+        self._trial = trial
         self._generation = 1
         # Workers of an older generation are to be replaced. Less than `_generation` after a reload that was given up.
         self._required = 1
         self._reload_began: float | None = None
+        # The reload needs no trial, or no further one.
+        self._is_accepted = True
+        self._trial_ends: float | None = None
+        # The workers of this generation are to end.
+        self._rejected = 0
         self._stopping = False
         self._at_once = False
         self._ever_ready = False
@@ -170,6 +179,11 @@ class Plan:
         return [worker for worker in self.workers if worker.is_serving]
 
     @property
+    def trial_ends(self) -> float | None:
+        """When the reload is to be accepted or rejected; None: no worker is on trial."""
+        return None if self._stopping else self._trial_ends
+
+    @property
     def is_complete(self) -> bool:
         """True when as many workers serve as are wanted."""
         return len(self.serving) >= self.wanted
@@ -194,6 +208,8 @@ class Plan:
             self._ever_ready = True
             self._failures = 0
             self._waits.pop(worker.number, None)
+            if not self._is_accepted and self._trial_ends is None and any(map(self._is_old, self.serving)):
+                self._trial_ends = now + self._trial
             return True
         if isinstance(worker.phase, Draining) and not self._at_once:
             worker.phase = Draining(now + self._graceful + LEAVING)
@@ -206,14 +222,19 @@ class Plan:
         if isinstance(worker.phase, (Draining, Hung, Killed)):
             return Verdict.EXPECTED
         if worker.is_serving:
+            if self._fails_trial(worker):
+                self.reject()
+                return Verdict.RELOAD_FAILED
             forked = worker.forked
             self._waits[worker.number] = Wait(forked + BETWEEN_FORKS, forked + BETWEEN_FORKS_ALONE)
             return Verdict.CRASHED
         serving = self.serving
         if self.is_reloading and worker.generation == self._required and serving:
             # The workers with the old code stay.
-            self._required = min(each.generation for each in serving)
-            self._reload_began = None
+            if self._trial_ends is not None and any(map(self._is_old, serving)):
+                self.reject()
+            else:
+                self._end_reload(serving)
             return Verdict.RELOAD_FAILED
         if self._is_old(worker):
             # It had the code before the last reload, so its failure does not count.
@@ -224,13 +245,47 @@ class Plan:
             return Verdict.GIVE_UP
         return Verdict.NOT_READY
 
-    def hangs(self, worker: Worker, now: float) -> None:
+    def hangs(self, worker: Worker, now: float) -> bool:
         """A worker that serves hangs. Another one takes its place at once; the worker has WRITING seconds to write its
-        stacks until it is killed."""
+        stacks until it is killed. True if it was on trial, so that the reload has ended and the old workers stay."""
+        fails = self._fails_trial(worker)
         worker.phase = Hung(now + WRITING)
+        if fails:
+            self.reject()
+        return fails
+
+    def is_on_trial(self, worker: Worker) -> bool:
+        """True while it serves for the trial of a reload."""
+        return self.trial_ends is not None and worker.is_serving and worker.generation == self._generation
+
+    def _fails_trial(self, worker: Worker) -> bool:
+        """Whether the reload is to be rejected because this worker, which serves, does no longer."""
+        return self.is_on_trial(worker) and any(map(self._is_old, self.serving))
+
+    def accept(self) -> None:
+        """The worker on trial does as well as the old ones, which are now replaced."""
+        self._is_accepted = True
+        self._trial_ends = None
+
+    def reject(self) -> None:
+        """The worker on trial does worse: it ends, and the old workers stay. At least one of them must serve."""
+        self._rejected = self._generation
+        # A worker that is forked from now on is not on trial, whatever code it finds.
+        self._generation += 1
+        self._end_reload([worker for worker in self.serving if worker.generation < self._rejected])
+
+    def _end_reload(self, serving: list[Worker]) -> None:
+        """The reload has failed; these workers with the old code stay."""
+        self._required = min(each.generation for each in serving)
+        self._reload_began = None
+        self.accept()
 
     def reload(self, now: float) -> None:
-        """All workers are to be replaced, also during a reload. A worker that loads is told to end: it may hang."""
+        """All workers are to be replaced, also during a reload. A worker that loads is told to end: it may hang. So is
+        one on trial, which nobody has accepted."""
+        self._rejected = self._generation if self._trial_ends is not None else 0
+        self._is_accepted = self._trial == 0
+        self._trial_ends = None
         self._generation += 1
         self._required = self._generation
         self._reload_began = now
@@ -244,6 +299,7 @@ class Plan:
         For development, where no request may be answered by old code any more.
         """
         self.reload(now)
+        self.accept()
         told = [worker for worker in self.workers if worker.is_booting or worker.is_serving]
         for worker in told:
             worker.phase = Draining(now + (BOOT_LEAVING if worker.is_booting else self._graceful + LEAVING))
@@ -294,6 +350,9 @@ class Plan:
                 worker.phase = Killed()
         if self._stopping:
             return actions
+        if self._trial_ends is not None and not any(map(self._is_old, self.serving)):
+            # There is no other worker left to compare with, or to go back to.
+            self.accept()
         for worker in self.workers:
             if worker.is_booting and self._is_old(worker):
                 worker.phase = Draining(now + BOOT_LEAVING)
@@ -304,9 +363,11 @@ class Plan:
         if (at := self._tells_loading_at()) is not None and now >= at:
             self._has_told_loading = True
             actions.append(Loading())
-        for worker in self._surplus():
-            worker.phase = Draining(now + self._graceful + LEAVING)
-            actions.append(Drain(worker))
+        # Those that are too many are counted without the rejected ones.
+        for leaving in (self._those_rejected, self._surplus):
+            for worker in leaving():
+                worker.phase = Draining(now + self._graceful + LEAVING)
+                actions.append(Drain(worker))
         for worker in self._surplus_boots():
             worker.phase = Draining(now + BOOT_LEAVING)
             actions.append(Drain(worker))
@@ -322,7 +383,7 @@ class Plan:
         if not self._stopping:
             boots = (worker for worker in self.workers if worker.is_booting and worker not in self._named)
             times += [worker.forked + SLOW_BOOT_AFTER for worker in boots]
-            times += [at] if (at := self._tells_loading_at()) is not None else []
+            times += [at for at in (self._tells_loading_at(), self._trial_ends) if at is not None]
             # `next` has returned the forks that are due; one that failed is due again later.
             times += [max(now, self._fork_at(fork.number)) for fork in self._forks()]
         return min(times, default=None)
@@ -332,6 +393,9 @@ class Plan:
         if self._ever_ready or self._has_told_loading:
             return None
         return min((worker.forked + LOADING_AFTER for worker in self.workers if worker.is_booting), default=None)
+
+    def _those_rejected(self) -> list[Worker]:
+        return [worker for worker in self.serving if worker.generation == self._rejected]
 
     def _surplus_boots(self) -> list[Worker]:
         """The loading workers that are too many, the highest numbers first, when fewer workers are wanted than before.
@@ -346,8 +410,8 @@ class Plan:
 
     def _surplus(self) -> list[Worker]:
         """The serving workers that are too many: first those whose successor serves, then others that are to be
-        replaced, then the highest numbers."""
-        serving = self.serving
+        replaced, then the highest numbers. One on trial is not too many."""
+        serving = [worker for worker in self.serving if not self.is_on_trial(worker)]
         newest = {worker.number: worker for worker in sorted(serving, key=lambda worker: worker.forked)}
 
         def order(worker: Worker) -> tuple[bool, bool, int, int]:
@@ -363,7 +427,7 @@ class Plan:
         missing = self.wanted - len(active)
         free = (number for number in itertools.count(1) if number not in taken)
         numbers = list(itertools.islice(free, max(0, missing)))
-        if missing == 0 and not any(worker.is_booting for worker in active):
+        if missing == 0 and self._trial_ends is None and not any(worker.is_booting for worker in active):
             # Sorted by time: a worker whose successor has failed, and waits, does not delay the others.
             outdated = sorted(
                 filter(self._is_outdated, active),

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from package.plan_bench import GRACEFUL, Bench
 
 from tailrace.master.hang import WRITING
 from tailrace.master.plan import (
@@ -25,50 +26,6 @@ from tailrace.master.plan import (
 )
 from tailrace.master.workers import Draining, Killed, Worker
 from tailrace.worker.announce import LOADING_AFTER
-
-GRACEFUL = 30.0
-
-
-class Bench:
-    """A plan whose forks succeed; the time is `now`."""
-
-    def __init__(self, wanted, places=64, now=1000.0):
-        self.plan = Plan(wanted, places, GRACEFUL)
-        self.now = now
-        self.pids = 0
-        self.done = []
-
-    def step(self):
-        """Does what is to be done now; what that was."""
-        actions = self.plan.next(self.now)
-        for action in actions:
-            if isinstance(action, Fork):
-                self.pids += 1
-                self.plan.forked(Worker(action.number, action.place, action.generation, self.pids, self.now))
-        self.done += actions
-        return actions
-
-    def forks(self):
-        return [action.number for action in self.step() if isinstance(action, Fork)]
-
-    def booting(self):
-        return [worker for worker in self.plan.workers if worker.is_booting]
-
-    def all_ready(self):
-        for worker in self.booting():
-            self.plan.ready(worker, self.now)
-
-    def serve(self):
-        """Until nothing is left to do."""
-        while self.step() or self.booting():
-            self.all_ready()
-        return self
-
-    def worker(self, number):
-        return next(worker for worker in self.plan.serving if worker.number == number)
-
-    def dies(self, worker):
-        return self.plan.ended(worker, self.now)
 
 
 def numbers(bench):
@@ -593,7 +550,7 @@ def test_a_stop_without_workers_is_over_at_once():
 
 
 EVENTS = st.sampled_from(
-    ["ready", "ready", "ready", "boot fails", "crash", "drained", "reload", "grow", "shrink", "due", "time"]
+    ["ready", "ready", "ready", "boot fails", "crash", "drained", "reload", "judge", "grow", "shrink", "due", "time"]
 )
 
 
@@ -630,25 +587,38 @@ def test_a_successor_is_told_to_end_with_the_worker_that_it_was_for():
 
 
 @settings(deadline=None)
-@given(wanted=st.integers(1, 4), events=st.lists(st.tuples(EVENTS, st.integers(0, 10)), max_size=60))
-def test_no_order_of_events_ends_a_serving_worker_without_need(wanted, events):
-    bench = Bench(wanted, places=12).serve()
+@given(
+    wanted=st.integers(1, 4),
+    trial=st.sampled_from([0.0, 10.0]),
+    events=st.lists(st.tuples(EVENTS, st.integers(0, 10)), max_size=60),
+)
+def test_no_order_of_events_ends_a_serving_worker_without_need(wanted, trial, events):
+    bench = Bench(wanted, places=12, trial=trial).serve()
     plan = bench.plan
     for event, pick in events:
         before = len(plan.serving)
         draining = [worker for worker in plan.workers if isinstance(worker.phase, (Draining, Killed))]
+        on_trial = [worker for worker in plan.serving if plan.is_on_trial(worker)]
         lost = 0
         if event == "ready" and bench.booting():
             plan.ready(bench.booting()[0], bench.now)
         elif event == "boot fails" and bench.booting():
-            plan.ended(bench.booting()[0], bench.now)
+            if plan.ended(bench.booting()[0], bench.now) is Verdict.RELOAD_FAILED:
+                lost = len(on_trial)
         elif event == "crash" and plan.serving:
-            plan.ended(plan.serving[pick % before], bench.now)
-            lost = 1
+            is_undone = plan.ended(plan.serving[pick % before], bench.now) is Verdict.RELOAD_FAILED
+            lost = len(on_trial) if is_undone else 1
         elif event == "drained" and draining:
             plan.ended(draining[pick % len(draining)], bench.now)
         elif event == "reload":
             plan.reload(bench.now)
+            lost = len(on_trial)
+        elif event == "judge" and on_trial:
+            if pick % 2 or len(on_trial) == before:
+                plan.accept()
+            else:
+                plan.reject()
+                lost = len(on_trial)
         elif event == "grow":
             plan.grow()
         elif event == "shrink":
@@ -657,6 +627,8 @@ def test_no_order_of_events_ends_a_serving_worker_without_need(wanted, events):
             plan.serving[pick % before].due = "has reached its lifetime"
         elif event == "time":
             bench.now = plan.wake_at(bench.now) or bench.now
+            if plan.trial_ends is not None and bench.now >= plan.trial_ends:
+                plan.accept()
         bench.step()
         assert len(plan.serving) >= min(before - lost, plan.wanted)
         places = [worker.place for worker in plan.workers]
@@ -673,6 +645,8 @@ def test_no_order_of_events_ends_a_serving_worker_without_need(wanted, events):
             if (at := plan.wake_at(bench.now)) is None:
                 break
             bench.now = at
+            if plan.trial_ends is not None:
+                plan.accept()
     assert numbers(bench) == list(range(1, plan.wanted + 1)) or len(plan.serving) == plan.wanted
     assert not plan.is_reloading
     assert not any(worker.due for worker in plan.serving)

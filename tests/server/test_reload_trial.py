@@ -1,0 +1,210 @@
+"""`--reload-trial`: a reload whose first worker does worse than the old ones is undone, and a good one is not."""
+
+import contextlib
+import re
+import signal
+import threading
+from collections import Counter
+
+import pytest
+from frameworks.process import Process
+from harness.addresses import free_address
+from harness.fronts import nginx_with
+from harness.operated import Checking, Operated
+from harness.tools import need_tool
+from harness.wire import Broken, Client
+
+GOOD = """
+import os
+import time
+
+def app(environ, start_response):
+    number = int(environ["PATH_INFO"].lstrip("/") or 0)
+    body = b"%d." % number * (1 + number % 7 * 997)
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(body))), ("X-Code", NAME)])
+    return [body]
+
+NAME = "good"
+"""
+FAILING = f"""{GOOD}
+NAME = "failing"
+good = app
+def app(environ, start_response):
+    if not os.path.exists("fixed") and int(environ["PATH_INFO"].lstrip("/") or 0) % 3 == 0:
+        raise RuntimeError("no such column")
+    return good(environ, start_response)
+"""
+SLOW = f"""{GOOD}
+NAME = "slow"
+good = app
+def app(environ, start_response):
+    time.sleep(0.15)
+    return good(environ, start_response)
+"""
+CRASHING = f"""{GOOD}
+NAME = "crashing"
+def app(environ, start_response):
+    os._exit(7)
+"""
+SITE = """
+server {
+    listen %s;
+    location / {
+        proxy_pass http://%s;
+        proxy_next_upstream off;
+    }
+}
+"""
+
+
+@pytest.fixture
+def operated(tmp_path):
+    (tmp_path / "app.py").write_text(GOOD)
+
+    def start(*arguments):
+        return Operated(tmp_path, "app:app", "--workers", "2", *arguments)
+
+    return start
+
+
+class Asking:
+    """Clients that ask without pause, each time on a new connection: which code answered, and with which status."""
+
+    def __init__(self, address, clients=12):
+        self.address = address
+        self.counts = Counter()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(clients)]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self):
+        number = 0
+        while not self._over.is_set():
+            number += 1
+            try:
+                with Client(self.address, 30.0) as client:
+                    client.send(f"GET /{number} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n".encode())
+                    response = client.response()
+                answer = response.status, response["X-Code"] if response.status == 200 else None
+            except (OSError, Broken):
+                answer = None, None
+            with self._lock:
+                self.counts[answer] += 1
+
+    def of(self, status, code=None):
+        with self._lock:
+            return self.counts[status, code]
+
+
+@contextlib.contextmanager
+def front(server, kind):
+    """The address to ask: nginx before the server, or the server itself."""
+    if kind == "direct":
+        yield server.address
+        return
+    listen = free_address()
+    nginx = nginx_with(SITE % (listen.bind, server.address.bind))
+    with Process(need_tool(nginx.executable), *nginx.arguments, address=listen, files=nginx.files):
+        yield listen
+
+
+def save(tmp_path, text):
+    (tmp_path / "app.new").write_text(text)
+    (tmp_path / "app.new").rename(tmp_path / "app.py")
+
+
+@pytest.mark.parametrize("kind", ["direct", "nginx"])
+def test_more_errors_undo_a_reload_long_before_the_end_of_the_trial(operated, tmp_path, kind):
+    with operated("--reload-trial", "300") as server:
+        server.serves()
+        with front(server, kind) as address, Asking(address) as load:
+            save(tmp_path, FAILING)
+            server.tell(signal.SIGHUP)
+            server.logged("reload undone, the old workers keep serving: worker 1 ")
+            server.logged("has ended")
+            errors, before = load.of(500), load.of(200, "good")
+            server.until(lambda: load.of(200, "good") > before + 200, "answers of the old workers")
+            assert load.of(500) == errors >= 3
+            assert set(load.counts) <= {(200, "good"), (200, "failing"), (500, None)}
+        found = re.search(r"has more errors \(--reload-trial\): ([\d,]+) responses, ([\d.]+)% of them 5xx", server.log)
+        assert 10 < float(found[2]) < 90
+        assert "reload complete" not in server.log
+        server.stop()
+
+
+def test_good_code_is_accepted_and_nothing_is_lost(operated, tmp_path):
+    with operated("--reload-trial", "0.5") as server:
+        server.serves()
+        with Checking(server.address) as clients:
+            save(tmp_path, GOOD + "NAME = 'new'\n")
+            server.tell(signal.SIGHUP)
+            server.logged("is on trial for 0.5 s (--reload-trial)")
+            server.logged("reload accepted: worker 1 ")
+            server.logged("reload complete")
+            clients.go_on()
+        assert server.get("/1")["X-Code"] == "new"
+        server.stop()
+
+
+def test_code_that_is_slower_is_rejected_at_the_end(operated, tmp_path):
+    with operated("--reload-trial", "4", "--threads", "20") as server:
+        server.serves()
+        with Asking(server.address, clients=24) as load:
+            save(tmp_path, SLOW)
+            server.tell(signal.SIGHUP)
+            server.logged("reload undone, the old workers keep serving: worker 1 ")
+            assert set(load.counts) <= {(200, "good"), (200, "slow")}
+        found = re.search(r"is slower \(--reload-trial\): .*?p95 ([\d.]+) ms; the old.*? p95 ([\d.]+) ms", server.log)
+        assert float(found[1]) >= 150 > float(found[2])
+        server.stop()
+
+
+def test_code_that_crashes_is_not_tried_again(operated, tmp_path):
+    with operated("--reload-trial", "300") as server:
+        server.serves()
+        with Asking(server.address) as load:
+            save(tmp_path, CRASHING)
+            server.tell(signal.SIGHUP)
+            server.logged("reload failed, the old workers keep serving: worker 1 ")
+            before = load.of(200, "good")
+            server.until(lambda: load.of(200, "good") > before + 200, "answers of the old workers")
+        assert "exited with status 7" in server.log
+        assert server.log.count("ready in") == 3
+        server.stop()
+
+
+def test_a_further_signal_gives_up_the_trial_and_tries_the_newest_code(operated, tmp_path):
+    with operated("--reload-trial", "300") as server:
+        server.serves()
+        with Asking(server.address) as load:
+            save(tmp_path, GOOD + "NAME = 'second'\n")
+            server.tell(signal.SIGHUP)
+            server.until(lambda: load.of(200, "second"), "answers of the worker on trial")
+            save(tmp_path, FAILING)
+            server.tell(signal.SIGHUP)
+            server.logged("reload undone, the old workers keep serving: worker 1 ")
+            server.logged("has ended", times=2)
+            seconds, before = load.of(200, "second"), load.of(200, "good")
+            server.until(lambda: load.of(200, "good") > before + 200, "answers of the old workers")
+            assert load.of(200, "second") == seconds
+        assert server.log.count("is on trial for") == 2
+        server.stop()
+
+
+def test_a_stop_does_not_wait_for_the_trial(operated, tmp_path):
+    with operated("--reload-trial", "300") as server:
+        server.serves()
+        server.tell(signal.SIGHUP)
+        server.logged("is on trial for")
+        server.stop()
+        assert server.process.returncode == 0
