@@ -948,6 +948,19 @@ OPTIONS: Final[tuple[Option, ...]] = (
         core="server_timing",
     ),
     Option(
+        "early_hints",
+        values.boolean(),
+        False,
+        "Let the application send 103 Early Hints with environ['wsgi.early_hints'].",
+        RESPONSES,
+        details=(
+            "It is a callable for a list of header tuples, as in gunicorn. Turn it on only if the proxy in front passes "
+            "on interim responses: nginx before 1.29 takes them for the response. See [Early "
+            "Hints](http.md#early-hints)."
+        ),
+        core="early_hints",
+    ),
+    Option(
         "request_id",
         values.text("HEADER", check=_request_id),
         "",

@@ -94,6 +94,7 @@ class ServerSettings:
     underscore_headers: str
     server_header: str
     server_timing: bool
+    early_hints: bool
     request_id: str
     static: tuple[tuple[str, str], ...]
     overlay: str | None

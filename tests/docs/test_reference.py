@@ -176,6 +176,8 @@ def test_every_key_of_environ_has_a_row_with_its_type(tmp_path):
         environ_of(Address(path=path))
         post = b"POST / HTTP/1.1\r\nHost: shop.example\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n"
         environ_of(address_of(url), post, b"hi")
+    with tailrace.serve_in_thread(app, bind="127.0.0.1:0", early_hints=True) as url:
+        environ_of(address_of(url))
     table = {name: row[1:3] for row in rows(ENVIRON, "keys") for name in codes(row[0])}
     warm = table.pop("tailrace.warmup")
     assert (warm[0], environ_of_warmup("/", server_settings())["tailrace.warmup"]) == ("`bool`", True)

@@ -14,6 +14,8 @@ use crate::octets::{token_end, trim, value_end};
 /// The interim response that a client with `Expect: 100-continue` waits for.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
+const EARLY_HINTS: &[u8] = b"HTTP/1.1 103 Early Hints\r\n";
+
 /// The field of a chunked body, as it is in a head.
 const CHUNKED_FIELD: &[u8] = b"Transfer-Encoding: chunked\r\n";
 /// A head is at most this many bytes longer after [`ResponseHead::state_length`].
@@ -175,6 +177,29 @@ impl ResponseHead {
         // RFC 9112 section 4: the space stays where the phrase is missing.
         self.buffer.extend_from_slice(if status_line.len() == 3 { b" \r\n" } else { b"\r\n" });
         Ok(())
+    }
+
+    /// Begins the head of an interim response 103 (RFC 8297), and removes the fields given before. Its fields follow, and
+    /// [`ResponseHead::finish_interim`] ends it.
+    ///
+    /// # Errors
+    /// [`HeadFault::NoMemory`].
+    pub fn early_hints(&mut self) -> Result<(), HeadFault> {
+        self.clear();
+        if !self.reserve(EARLY_HINTS.len()) {
+            return Err(HeadFault::NoMemory);
+        }
+        self.status = 103;
+        self.buffer.extend_from_slice(EARLY_HINTS);
+        Ok(())
+    }
+
+    /// The whole head of an interim response, which has no body and so no Content-Length, and closes no connection. The
+    /// head is empty afterwards.
+    pub fn finish_interim(&mut self) -> Vec<u8> {
+        let mut bytes = std::mem::take(self).buffer;
+        bytes.extend_from_slice(b"\r\n");
+        bytes
     }
 
     /// Adds a field, latin-1. Of the hop-by-hop fields, which belong to the server (PEP 3333, "Other HTTP Features"),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tailrace_http::encode::ResponseHead;
-use tailrace_http::framing::RequestFacts;
+use tailrace_http::framing::{RequestFacts, ResponseFormat};
 
 use crate::connection::backpressure::PATIENCE;
 pub use crate::connection::backpressure::{WaitingCount, next_patience};
@@ -31,6 +31,9 @@ use crate::response::payload::FileSource;
 pub use crate::response::payload::Payload;
 use crate::response::producer::{HeadContext, SendContext};
 pub use crate::response::producer::{Position, Sent};
+
+/// Interim responses that the client has not accepted may have at most this many bytes.
+const MOST_INTERIM: usize = 32 * 1024;
 
 /// A body shorter than its `Content-Length`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,6 +223,24 @@ impl Exchange {
     /// True once the head has been committed (sent or queued): it cannot be changed any more.
     pub fn head_sent(&self) -> bool {
         self.parts().transaction.response.is_committed()
+    }
+
+    /// Sends an interim response, whose head is complete (RFC 9110 section 15.2), before the head of the response. False:
+    /// nothing was sent, since the response has begun, the request is none of HTTP/1.1, or the client has left or is
+    /// behind by `MOST_INTERIM` bytes. Never blocks.
+    pub fn send_interim(&mut self, head: &[u8]) -> bool {
+        let Parts { transaction, connection } = self.parts();
+        let delivery = connection.delivery();
+        if transaction.facts.format != ResponseFormat::Http11
+            || transaction.response.is_committed()
+            || connection.is_gone()
+            || delivery.is_timed_out()
+            || delivery.held() + head.len() > MOST_INTERIM
+        {
+            return false;
+        }
+        connection.follow_up(delivery.send(head, connection.delivery_limits()));
+        true
     }
 
     /// Bytes that the application produced beyond its Content-Length. Files are not counted: they may be longer.

@@ -41,6 +41,7 @@ pub(crate) struct EnvironMaker {
     underscores: Underscores,
     /// The key of the field with the id of the request. `None`: requests have no id.
     id_key: Option<Py<PyString>>,
+    early_hints: bool,
 }
 
 /// What stays the same from request to request.
@@ -53,6 +54,8 @@ pub(crate) struct Constants<'py> {
     pub(crate) underscores: Underscores,
     /// The field with the id of the request, if requests have one.
     pub(crate) id_field: Option<&'py [u8]>,
+    /// The application may send `wsgi.early_hints`.
+    pub(crate) early_hints: bool,
     /// `wsgi.multithread`.
     pub(crate) multithread: bool,
     /// `wsgi.multiprocess`.
@@ -127,6 +130,9 @@ impl EnvironMaker {
             template.set_item(&names.delivery, py.None())?;
             template.set_item(&names.client_gone, py.None())?;
             template.set_item(&names.set_deadline, py.None())?;
+            if constants.early_hints {
+                template.set_item(&names.early_hints, py.None())?;
+            }
             template.set_item(&names.wsgi_errors, &constants.errors)?;
             template.set_item(&names.wsgi_multithread, constants.multithread)?;
             template.set_item(&names.wsgi_multiprocess, constants.multiprocess)?;
@@ -139,7 +145,8 @@ impl EnvironMaker {
         let id_key = constants.id_field.and_then(environ_name);
         // The name of a field is ASCII.
         let id_key = id_key.map(|key| PyString::intern(py, &String::from_utf8_lossy(&key)).unbind());
-        Ok(Self { names, templates, root_path: constants.root_path, underscores: constants.underscores, id_key })
+        let Constants { root_path, underscores, early_hints, .. } = constants;
+        Ok(Self { names, templates, root_path, underscores, id_key, early_hints })
     }
 
     /// The `environ` of a request, with `input` as `wsgi.input`, which will give `body_length` bytes; `None`: how many
@@ -195,14 +202,18 @@ impl EnvironMaker {
         Ok(environ)
     }
 
-    /// Adds the functions `tailrace.delivery`, `tailrace.client_gone` and `tailrace.set_deadline`.
-    pub(crate) fn add_functions(&self, environ: &Bound<'_, PyDict>, functions: &[Py<PyAny>; 3]) {
-        let [delivery, client_gone, set_deadline] = functions;
+    /// Adds the functions `tailrace.delivery`, `tailrace.client_gone` and `tailrace.set_deadline`, and
+    /// `wsgi.early_hints` if the application may use it.
+    pub(crate) fn add_functions(&self, environ: &Bound<'_, PyDict>, functions: &[Py<PyAny>; 4]) {
+        let [delivery, client_gone, set_deadline, early_hints] = functions;
         // The dict has room for them, and their keys are strings: setting fails only when memory is out, and then the
         // application's own code is the better place to find that out.
         let _ = set(environ, &self.names.delivery, delivery);
         let _ = set(environ, &self.names.client_gone, client_gone);
         let _ = set(environ, &self.names.set_deadline, set_deadline);
+        if self.early_hints {
+            let _ = set(environ, &self.names.early_hints, early_hints);
+        }
     }
 
     fn copy_of_template<'py>(&self, py: Python<'py>, listener: usize) -> PyResult<Bound<'py, PyDict>> {
@@ -457,6 +468,7 @@ mod tests {
             root_path: root_path.to_vec(),
             underscores,
             id_field: Some(b"X-Trace"),
+            early_hints: false,
             multithread: true,
             multiprocess: false,
             errors: py.None().into_bound(py),

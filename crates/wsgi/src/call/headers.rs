@@ -75,6 +75,21 @@ pub(crate) fn fill(
     Ok(asked.filter(|_| matches!(head.status_code(), 200 | 206)))
 }
 
+/// The whole head of an interim response 103 (RFC 8297) with these fields.
+///
+/// # Errors
+/// As [`fill`].
+pub(crate) fn early_hints(headers: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    let mut head = ResponseHead::default();
+    head.early_hints().map_err(fault)?;
+    let mut filling = Filling { head: &mut head, asking_fields: &[], asked: None };
+    // The list is only read while it is complete: no Python code runs meanwhile.
+    for header in sequences::list_of(&header_list(headers)?)? {
+        filling.add(&header)?;
+    }
+    Ok(head.finish_interim())
+}
+
 /// PEP 3333 requires a list. Any other iterable of pairs is accepted, but not a mapping or a string, which are
 /// mistakes.
 ///

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString, PyTuple};
 use tailrace_server::{Position, Record, Sent, clock, millis_between};
 
-use crate::call::headers::{LastHead, fill, header_list};
+use crate::call::headers::{LastHead, early_hints, fill, header_list};
 use crate::call::response::{ResponseState, WsgiResponse, as_block};
 use crate::ffi::bound_function::{
     Arguments, BoundFunction, NamedArguments, NoArguments, OneArgument, bind_named_arguments, bind_no_arguments,
@@ -26,8 +26,9 @@ use crate::python::names::names;
 pub(crate) struct StartResponse {
     state: Py<ResponseState>,
     callable: Py<PyAny>,
-    /// `environ["tailrace.delivery"]`, `environ["tailrace.client_gone"]` and `environ["tailrace.set_deadline"]`.
-    environ_functions: [Py<PyAny>; 3],
+    /// `environ["tailrace.delivery"]`, `environ["tailrace.client_gone"]`, `environ["tailrace.set_deadline"]` and
+    /// `environ["wsgi.early_hints"]`.
+    environ_functions: [Py<PyAny>; 4],
 }
 
 impl StartResponse {
@@ -41,6 +42,7 @@ impl StartResponse {
             bind_no_arguments::<Delivery>(bound)?,
             bind_no_arguments::<ClientGone>(bound)?,
             bind_one_argument::<SetDeadline>(bound)?,
+            bind_one_argument::<EarlyHints>(bound)?,
         ];
         Ok(Self { state, callable, environ_functions })
     }
@@ -53,8 +55,8 @@ impl StartResponse {
         self.callable.bind(py)
     }
 
-    /// `tailrace.delivery`, `tailrace.client_gone` and `tailrace.set_deadline`.
-    pub(crate) fn environ_functions(&self) -> &[Py<PyAny>; 3] {
+    /// See the field.
+    pub(crate) fn environ_functions(&self) -> &[Py<PyAny>; 4] {
         &self.environ_functions
     }
 
@@ -68,7 +70,7 @@ impl StartResponse {
             // `found` has been dropped: references are ours and, where it is still there, that of `environ`.
             !are_only(function.bind(py), 1 + isize::from(in_environ))
         };
-        let [delivery, client_gone, _] = &self.environ_functions;
+        let [delivery, client_gone, ..] = &self.environ_functions;
         are_only(environ, 1) && !is_kept(&names.delivery, delivery) && !is_kept(&names.client_gone, client_gone)
     }
 
@@ -78,11 +80,11 @@ impl StartResponse {
         let write = state.replace_write(py, None);
         let write_is_ours = write.as_ref().is_some_and(|write| are_only(write.bind(py), 1));
         state.replace_write(py, write);
-        // The state is referred to by this struct and by the five callables.
+        // The state is referred to by this struct and by the six callables.
         write_is_ours
             && are_only(self.callable.bind(py), 1)
             && self.environ_functions.iter().all(|function| are_only(function.bind(py), 1))
-            && are_only(self.state.bind(py).as_any(), 6)
+            && are_only(self.state.bind(py).as_any(), 7)
     }
 
     /// Ends its use for good: late calls of the callables raise.
@@ -149,6 +151,29 @@ impl OneArgument for SetDeadline {
         };
         let mut response = state.take(py)?;
         response.exchange.set_deadline(time);
+        state.put(py, response);
+        Ok(py.None().into_bound(py))
+    }
+}
+
+/// `environ["wsgi.early_hints"]`.
+struct EarlyHints;
+
+impl BoundFunction for EarlyHints {
+    type State = ResponseState;
+    const NAME: &'static CStr = c"early_hints";
+    const DOC: &'static CStr =
+        c"early_hints(headers)\n--\n\nSends 103 Early Hints with these (name, value) tuples at once (RFC 8297). Nothing is \
+          sent to a client of HTTP/1.0, or once the response has begun. Raises TypeError and ValueError.";
+}
+
+impl OneArgument for EarlyHints {
+    fn call<'py>(state: &ResponseState, headers: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = headers.py();
+        state.check_process(py, "wsgi.early_hints")?;
+        let head = early_hints(headers)?;
+        let mut response = state.take(py)?;
+        let _ = response.exchange.send_interim(&head);
         state.put(py, response);
         Ok(py.None().into_bound(py))
     }

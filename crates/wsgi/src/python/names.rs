@@ -96,6 +96,7 @@ names! {
     delivery = "tailrace.delivery",
     client_gone = "tailrace.client_gone",
     set_deadline = "tailrace.set_deadline",
+    early_hints = "wsgi.early_hints",
     wsgi_errors = "wsgi.errors",
     wsgi_multithread = "wsgi.multithread",
     wsgi_multiprocess = "wsgi.multiprocess",

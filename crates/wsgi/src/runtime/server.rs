@@ -223,6 +223,7 @@ fn environ_maker(py: Python<'_>, settings: &Settings, sockets: &[OwnedFd]) -> Py
             root_path: settings.root_path.clone(),
             underscores: settings.underscores,
             id_field: settings.config.request_id.as_ref().map(IdField::name),
+            early_hints: settings.early_hints,
             multithread: settings.multithread,
             multiprocess: settings.multiprocess,
             errors: Bound::new(py, ErrorStream)?.into_any(),

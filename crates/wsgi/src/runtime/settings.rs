@@ -51,6 +51,7 @@ pub(crate) const SETTINGS: &[&str] = &[
     "min_response_rate",
     "hold_writes",
     "server_timing",
+    "early_hints",
     "server_header",
     "root_path",
     "underscore_headers",
@@ -89,6 +90,8 @@ pub(crate) struct Settings {
     /// `SCRIPT_NAME`, decoded.
     pub(crate) root_path: Vec<u8>,
     pub(crate) underscores: Underscores,
+    /// The application may send `wsgi.early_hints`.
+    pub(crate) early_hints: bool,
     pub(crate) url_scheme: String,
     pub(crate) debug: bool,
     pub(crate) multithread: bool,
@@ -149,6 +152,7 @@ impl Settings {
                 worker: from.value("worker", "a whole number")?,
             },
             root_path: from.root_path()?,
+            early_hints: from.value("early_hints", "a bool")?,
             underscores: match from.text("underscore_headers")?.as_str() {
                 "drop" => Underscores::Drop,
                 "keep" => Underscores::Keep,
@@ -441,7 +445,7 @@ mod tests {
             request_timeout=0, slow=0, query_masking='secrets', max_queue=2048, queue_timeout=0.0, max_connections=100000,
             header_timeout=15.0, body_timeout=30,
             idle_timeout=75.0, write_timeout=60.0, response_queue=1 << 20, response_buffer=1 << 28, response_spill=0,
-            min_body_rate=240, min_response_rate=0, hold_writes=0.001, server_timing=False, server_header='tailrace',
+            min_body_rate=240, min_response_rate=0, hold_writes=0.001, server_timing=False, early_hints=False, server_header='tailrace',
             root_path='/a%20b/',
             static_mounts=[('/a b', '/srv/a', False), ('', '/srv/b', True)], static_symlinks='never',
             static_named=[(None, '/srv/a=b'), ('/in', '/srv/b')],

@@ -1,0 +1,201 @@
+"""`--early-hints`: `wsgi.early_hints` for an application written for gunicorn, and what proxies make of it."""
+
+import json
+import socket
+import sys
+
+import pytest
+from frameworks.process import Process
+from harness.addresses import free_address
+from harness.fronts import nginx_with
+from harness.peers import PEER
+from harness.server import APPS, GEVENT, Server
+from harness.tools import need_tool
+from harness.wire import Client
+
+MODES = [
+    pytest.param([], id="threads"),
+    pytest.param(["--debug"], id="debug", marks=pytest.mark.skipif(GEVENT, reason="threads")),
+]
+LINK = ("Link", "</style.css>; rel=preload; as=style")
+
+HAPROXY = """
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 30s
+    timeout server 30s
+frontend all
+    bind %(listen)s
+    default_backend nodes
+backend nodes
+    server one %(server)s
+"""
+NGINX = """
+server {
+    listen %(listen)s;
+    location / {
+        proxy_http_version %(version)s;
+        proxy_pass http://%(server)s;
+    }
+}
+"""
+
+
+def server(*arguments, **options):
+    return Server("early_hints:app", "--early-hints", *arguments, **options)
+
+
+def ask(client, target="/", *lines, method="GET", version="1.1"):
+    client.send("\r\n".join([f"{method} {target} HTTP/{version}", "Host: test", *lines, "", ""]).encode())
+    return client.response(method, version)
+
+
+def hints(response):
+    assert all((each.version, each.status, each.reason) == ("1.1", 103, "Early Hints") for each in response.interim)
+    return [each.fields for each in response.interim]
+
+
+@pytest.mark.parametrize("arguments", MODES)
+def test_hints_come_before_the_response_and_harm_no_later_one(arguments):
+    with server(*arguments) as serving, serving.client() as client:
+        for number in (1, 3, 0):
+            answer = ask(client, f"/?hints={number}")
+            assert hints(answer) == [[LINK, ("X-Number", str(each))] for each in range(number)]
+            assert (answer.status, answer["Link"], json.loads(answer.body)["has"]) == (200, LINK[1], True)
+        answer = ask(client, method="HEAD")
+        assert (len(answer.interim), answer.status, answer.body) == (1, 200, b"")
+
+
+def test_a_hint_is_sent_at_once_and_not_with_the_response(tmp_path):
+    (tmp_path / "waiting.py").write_text(WAITING)
+    with Server("waiting:app", "--early-hints", directory=tmp_path) as serving, serving.client() as client:
+        client.send(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        assert client.head().status == 103
+        # The application waits for this.
+        (tmp_path / "go").touch()
+        assert client.response().body == b"gone"
+
+
+WAITING = """
+import os
+import time
+
+def app(environ, start_response):
+    environ["wsgi.early_hints"]([("X-A", "b")])
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    start_response("200 OK", [])
+    return [b"gone"]
+"""
+
+
+def test_without_the_option_there_is_no_such_key():
+    with Server("early_hints:app") as serving, serving.client() as client:
+        answer = ask(client)
+        assert (answer.interim, json.loads(answer.body)["has"]) == ([], False)
+
+
+def test_a_client_of_http_1_0_gets_none():
+    with server() as serving, serving.client() as client:
+        answer = ask(client, version="1.0")
+        assert (answer.interim, json.loads(answer.body)) == ([], {"has": True, "raised": ""})
+
+
+def test_a_hint_after_the_head_is_ignored():
+    with server() as serving, serving.client() as client:
+        answer = ask(client, "/?write=1&hints=0")
+        assert (answer.interim, answer.body[:6]) == ([], b"begun ")
+        assert ask(client).status == 200
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"),
+    [
+        (0, 'ValueError: header "X-A" has a control character'),
+        (1, 'ValueError: header name "X A" is not a token'),
+        (2, 'TypeError: the value of header "X-A" must be str, not int'),
+        (3, "TypeError: headers must be a list of (name, value) tuples, not str"),
+        (4, 'UnicodeError: header "X-A" has a character beyond latin-1'),
+        (5, "TypeError: a header must be a tuple of name and value, but one has 3 items"),
+        (6, "TypeError: headers must be a list of (name, value) tuples, not NoneType"),
+    ],
+)
+def test_a_hint_that_is_no_list_of_headers_raises_and_is_not_sent(number, raised):
+    with server() as serving, serving.client() as client:
+        answer = ask(client, f"/?hints=0&bad={number}")
+        assert (answer.interim, answer.status) == ([], 200)
+        assert json.loads(answer.body)["raised"].startswith(raised)
+
+
+def test_fields_that_belong_to_the_server_are_not_sent():
+    with server() as serving, serving.client() as client:
+        assert hints(ask(client, "/?hints=0&bad=7")) == [[("X-Kept", "1")]]
+        assert ask(client).status == 200
+
+
+def test_a_client_that_reads_nothing_is_sent_a_bounded_amount():
+    with server() as serving, serving.client() as client:
+        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        # 100 MB, of which the kernel takes some.
+        client.send(b"GET /?hints=5000&size=20000 HTTP/1.1\r\nHost: test\r\n\r\n")
+        answer = client.response()
+        assert 0 < len(answer.interim) < 2000
+        numbers = [int(each["X-Number"].rstrip("x")) for each in answer.interim]
+        assert numbers == sorted(numbers)
+        assert answer.status == 200
+
+
+def test_a_client_that_waits_to_send_its_body_gets_both_kinds_of_interim_responses():
+    with server("--stream-body") as serving, serving.client() as client:
+        client.send(b"POST /?read=1 HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+        assert [client.head().status for _ in range(2)] == [103, 100]
+        client.send(b"abcd")
+        answer = client.response()
+        assert (hints(answer), answer.status) == ([[("X-Read", "4")]], 200)
+
+
+def test_hints_are_no_responses_in_the_log(tmp_path):
+    log = tmp_path / "log"
+    with server(access_log=log, access_log_format="{status} {bytes}") as serving:
+        with serving.client() as client:
+            size = len(ask(client, "/?hints=3").body)
+    assert log.read_text() == f"200 {size}\n"
+
+
+def through(front, listen, serving):
+    """The statuses of what a client of HTTP/1.1 gets for two requests on one connection, through a proxy."""
+    with front, Client(listen, 30.0) as client:
+        answers = [ask(client, f"/{number}") for number in range(2)]
+        return [[each.status for each in (*answer.interim, answer)] for answer in answers]
+
+
+def test_haproxy_passes_hints_on():
+    listen = free_address()
+    with server() as serving:
+        text = HAPROXY % {"listen": listen.bind, "server": serving.address.bind}
+        command = (need_tool("haproxy"), "-db", "-f", "{directory}/haproxy.cfg")
+        haproxy = Process(*command, address=listen, files={"haproxy.cfg": text}, statuses=(0, 143, -15))
+        assert through(haproxy, listen, serving) == [[103, 200], [103, 200]]
+
+
+def test_nginx_asks_for_none_by_default():
+    listen = free_address()
+    with server() as serving:
+        nginx = nginx_with(NGINX % {"listen": listen.bind, "server": serving.address.bind, "version": "1.0"})
+        process = Process(need_tool(nginx.executable), *nginx.arguments, address=listen, files=nginx.files)
+        assert through(process, listen, serving) == [[200], [200]]
+
+
+@pytest.mark.skipif(bool(PEER), reason="starts gunicorn itself")
+def test_the_same_application_gets_the_same_from_gunicorn(tmp_path):
+    """All but the fields of the final response, which differ anyway."""
+    address = free_address()
+    command = [sys.executable, "-m", "gunicorn", "-k", "gthread", "-b", address.bind, "early_hints:app"]
+    with Process(*command, address=address, cwd=APPS, statuses=(0,)), Client(address, 30.0) as client:
+        theirs = [ask(client, "/?hints=2"), ask(client, "/?hints=0&write=1")]
+    with server() as serving, serving.client() as client:
+        ours = [ask(client, "/?hints=2"), ask(client, "/?hints=0&write=1")]
+    assert [(hints(each), each.status, each.body) for each in ours] == [
+        (hints(each), each.status, each.body) for each in theirs
+    ]
