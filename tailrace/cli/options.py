@@ -765,6 +765,34 @@ OPTIONS: Final[tuple[Option, ...]] = (
         core="max_connections",
     ),
     Option(
+        "max_connections_per_client",
+        values.whole(0, 60_000),
+        0,
+        "Maximum number of connections of one client, to all workers together. 0: no limit.",
+        LIMITS,
+        details=(
+            "A further connection gets 429 and is closed. A client is an IPv4 address or an IPv6 /64. Connections from "
+            "`--trusted-proxies` and through UNIX sockets are not limited, unless a PROXY header names the client. See "
+            "[Limits per client](deploy.md#limits-per-client)."
+        ),
+        core="client_connections",
+        example=100,
+    ),
+    Option(
+        "max_requests_per_client",
+        values.rate(),
+        None,
+        "Maximum rate of requests of one client, such as 10/s, 600/min or 5000/h; more get 429.",
+        LIMITS,
+        details=(
+            "A client may send that many requests at once, and then as many as the rate allows, counted over all "
+            "workers. The client is the one that a trusted proxy names. Requests for static files count. See [Limits "
+            "per client](deploy.md#limits-per-client)."
+        ),
+        core="client_rate",
+        example="600/min",
+    ),
+    Option(
         "request_timeout",
         values.seconds(zero=True),
         0.0,
@@ -954,8 +982,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Let the application send 103 Early Hints with environ['wsgi.early_hints'].",
         RESPONSES,
         details=(
-            "It is a callable for a list of header tuples, as in gunicorn. Turn it on only if the proxy in front passes "
-            "on interim responses: nginx before 1.29 takes them for the response. See [Early "
+            "It is a callable for a list of header tuples, as in gunicorn. Turn it on only if the proxy in front "
+            "passes on interim responses: nginx before 1.29 takes them for the response. See [Early "
             "Hints](http.md#early-hints)."
         ),
         core="early_hints",

@@ -77,6 +77,8 @@ class ServerSettings:
     response_spill: int
     max_queue: int
     max_connections: int
+    max_connections_per_client: int
+    max_requests_per_client: tuple[int, int] | None
     request_timeout: float
     queue_timeout: float
     header_timeout: float

@@ -46,6 +46,8 @@ _DURATION_UNITS: Final = {
     "w": 604800.0,
     "y": 31536000.0,
 }
+_RATE: Final = re.compile(r"\s*([0-9]{1,9})\s*/\s*([a-z]+)\s*", re.IGNORECASE | re.ASCII)
+_RATE_UNITS: Final = {"s": 1, "min": 60, "h": 3600}
 # Seconds. A time shorter than the resolution of the core's clock would become 0, which may mean "never". A time of less
 # than a century cannot overflow in the core.
 _SHORTEST: Final = 0.001
@@ -148,6 +150,26 @@ def seconds(*, zero: bool, most: float = _LONGEST) -> Kind:
         return float(raw)
 
     return Kind("seconds", "SECONDS", read, lambda value: int(value) if value == int(value) else value)
+
+
+def rate() -> Kind:
+    """So many in a period of so many seconds, as a pair: `10/s`, `600/min`, `100/h`. Empty: None, any number."""
+
+    def read(raw: object) -> tuple[int, int] | None:
+        if raw is None or raw == "":
+            return None
+        if isinstance(raw, Sequence) and not isinstance(raw, str) and len(raw) == 2:
+            raw = f"{raw[0]}/{next((unit for unit, length in _RATE_UNITS.items() if length == raw[1]), '?')}"
+        found = _RATE.fullmatch(raw) if isinstance(raw, str) else None
+        length = _RATE_UNITS.get(found[2].lower()) if found else None
+        if found is None or length is None:
+            raise ValueError("must be a number and a unit of time such as 10/s, 600/min or 5000/h")
+        return _bounded(int(found[1]), 1, 1_000_000), length
+
+    def write(value: tuple[int, int]) -> object:
+        return f"{value[0]}/{next(unit for unit, length in _RATE_UNITS.items() if length == value[1])}"
+
+    return Kind("rate", "RATE", read, lambda value: "" if value is None else write(value))
 
 
 def boolean() -> Kind:

@@ -8,6 +8,8 @@ use tailrace_http::limits::Limits;
 use tailrace_http::query::QueryMasking;
 use tailrace_http::trust::Trust;
 
+use crate::clients::rates::Rate;
+
 /// Where the application runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecutorKind {
@@ -92,6 +94,10 @@ pub struct Config {
     pub queue_timeout: Duration,
     /// Most connections at once; more wait in the kernel's queue.
     pub max_connections: usize,
+    /// Most connections of a client at once, to all workers; 0: any number.
+    pub client_connections: usize,
+    /// How many requests a client may send; `None`: any number.
+    pub client_rate: Option<Rate>,
     /// Longest time from the first byte of a request head to its last.
     pub header_timeout: Duration,
     /// Longest time between two reads of a request body.
@@ -159,6 +165,8 @@ impl Default for Config {
             max_queue: 2048,
             queue_timeout: Duration::ZERO,
             max_connections: 100_000,
+            client_connections: 0,
+            client_rate: None,
             header_timeout: Duration::from_secs(15),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),

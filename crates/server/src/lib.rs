@@ -7,6 +7,7 @@
 //! Each folder may use those before it: `os`, `transport`, `request`, `observe`, `response`, `connection`, `dispatch`,
 //! `executor`. `server` has the loop and imports all of them.
 
+mod clients;
 mod config;
 mod connection;
 mod dispatch;
@@ -23,6 +24,7 @@ mod static_files;
 mod transport;
 
 // A server, its settings, and the trait that an application implements.
+pub use clients::rates::Rate;
 pub use config::{Config, ExecutorKind, ListenerConfig, ListenerProtocol, ProxyHeader};
 pub use executor::application::{Application, Level, Outcome, Overdue, Reports, Slow};
 pub use server::{AbortedRequest, Server};

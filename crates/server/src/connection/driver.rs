@@ -8,7 +8,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tailrace_http::encode::{OwnFields, ResponseHead, error_page_length};
@@ -17,6 +17,7 @@ use tailrace_http::head::HeadParser;
 use tailrace_http::limits::{Limits, Refusal};
 use tailrace_http::request_head::Span;
 
+use crate::clients::connections::Connected;
 use crate::connection::backpressure::{PATIENCE, SlowClient, WaitingCount, next_patience};
 use crate::connection::host::{self, Host};
 use crate::connection::ownership::{self, Bits, Ownership};
@@ -113,6 +114,8 @@ pub(crate) struct Connection {
     runner: RunnerOfConnection,
     /// The PROXY header in front of the first request; `None`: the listener expects none.
     header: Option<Box<AwaitedHeader>>,
+    /// It is one of the connections of its client, whose number is limited.
+    counted: OnceLock<Connected>,
 }
 
 impl Connection {
@@ -138,6 +141,14 @@ impl Connection {
             deadline: Deadline::new(),
             state: Mutex::new(ConnectionState::Idle),
             runner: RunnerOfConnection::default(),
+            counted: OnceLock::new(),
+        }
+    }
+
+    /// Notes that it counts as one of its client's, until it is dropped.
+    pub(crate) fn set_counted(&self, counted: Option<Connected>) {
+        if let Some(counted) = counted {
+            let _ = self.counted.set(counted);
         }
     }
 
@@ -493,9 +504,21 @@ impl Connection {
 
     #[cold]
     fn take_header(&self, header: &AwaitedHeader, bytes: &[u8]) -> Option<usize> {
+        let was_awaited = header.is_awaited();
         match header.take(bytes, &self.peer, &self.shared.memory, |more| self.make_room(more)) {
             Taken::All => Some(bytes.len()),
             Taken::Until(at) => {
+                if was_awaited {
+                    match self.shared.count_client(self.peer().client) {
+                        Ok(counted) => self.set_counted(counted),
+                        Err(message) => {
+                            if let Some(message) = message {
+                                self.host.log(Level::Warning, &message);
+                            }
+                            return None;
+                        }
+                    }
+                }
                 if at == bytes.len() {
                     // Until now the time was that of the header.
                     let idle = millis(self.shared.config.idle_timeout);

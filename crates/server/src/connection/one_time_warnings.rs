@@ -3,7 +3,7 @@
 //! Any thread.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tailrace_http::proxy_protocol::Fault;
@@ -33,9 +33,21 @@ pub(crate) struct OneTimeWarnings {
     packet: AtomicBool,
     field: AtomicBool,
     header_refused: AtomicBool,
+    too_many_connections: AtomicBool,
 }
 
 impl OneTimeWarnings {
+    /// A connection of this client was closed, since it has `most` already.
+    pub(crate) fn too_many_connections(&self, client: IpAddr, most: usize) -> Option<String> {
+        first(&self.too_many_connections).then(|| {
+            format!(
+                "client {} has {most} connections already, so another one was closed (--max-connections-per-client). \
+                 This is logged once; tailrace_limited_connections_total in /metrics counts them",
+                client.to_canonical()
+            )
+        })
+    }
+
     /// This peer has sent what is not believed.
     pub(crate) fn not_trusted(&self, what: Untrusted, peer: Option<SocketAddr>) -> Option<String> {
         let said = match what {

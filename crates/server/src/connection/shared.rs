@@ -2,9 +2,11 @@
 //!
 //! Any thread uses these.
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
+use crate::clients::connections::{Connected, ConnectionLimit, TooMany};
 use crate::config::{Config, ListenerProtocol};
 use crate::connection::lifecycle::Lifecycle;
 use crate::connection::one_time_warnings::OneTimeWarnings;
@@ -37,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) waiting: Arc<AtomicUsize>,
     pub(crate) counts: Counts,
     pub(crate) one_time_warnings: OneTimeWarnings,
+    /// How many connections each client may have, if that is limited.
+    pub(crate) connection_limit: OnceLock<ConnectionLimit>,
     /// The fields of heads by which the application asks for a responder.
     pub(crate) asking_fields: OnceLock<&'static [&'static str]>,
 }
@@ -59,6 +63,7 @@ impl Shared {
             timers: Timers::default(),
             clock: Clock::new(),
             lifecycle: Lifecycle::new(),
+            connection_limit: OnceLock::new(),
             asking_fields: OnceLock::new(),
             memory,
             spill: Spill::new(config.response_spill, disk.clone()),
@@ -98,6 +103,27 @@ impl Shared {
     /// Counts a request or a connection that the server itself has refused.
     pub(crate) fn count_refusal(&self) {
         self.counts.add(Metric::Refused, 1);
+    }
+
+    /// Counts a new connection of this client, which is a proxy if it is trusted, or has no address. `None`: it need not
+    /// be counted.
+    ///
+    /// # Errors
+    /// The client has too many; the line for the log, if it is to be logged.
+    pub(crate) fn count_client(&self, client: Option<SocketAddr>) -> Result<Option<Connected>, Option<String>> {
+        let (Some(limit), Some(address)) = (self.connection_limit.get(), client) else { return Ok(None) };
+        if self.config.trust.is_trusted(client) {
+            return Ok(None);
+        }
+        limit.connect(address.ip()).map_err(|TooMany| {
+            self.counts.add(Metric::LimitedConnections, 1);
+            self.one_time_warnings.too_many_connections(address.ip(), self.config.client_connections)
+        })
+    }
+
+    /// Counts a request of a client that has sent too many.
+    pub(crate) fn count_limited_request(&self) {
+        self.counts.add(Metric::LimitedRequests, 1);
     }
 
     /// Counts a response of static files.

@@ -67,6 +67,12 @@ figures! {
     Refused: counter "refused" "requests" "tailrace_refused"
         "Requests and connections refused by the server itself."
         "For example, malformed or oversized requests.";
+    LimitedRequests: counter "limited_requests" "requests" "tailrace_limited_requests"
+        "Requests answered with 429."
+        "See `--max-requests-per-client`.";
+    LimitedConnections: counter "limited_connections" "connections" "tailrace_limited_connections"
+        "Connections closed, because their clients had too many."
+        "See `--max-connections-per-client`.";
     TimedOut: counter "timed_out" "requests" "tailrace_requests_timed_out"
         "Requests not answered before their deadline."
         "See `--request-timeout`.";

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use tailrace_http::query::QueryMasking;
 
+use crate::clients::Clients;
 use crate::observe::deliveries::{self, Deliveries};
 use crate::observe::endpoints::{self, Endpoints};
 use crate::observe::guarded::{Guarded, ID_WORDS, lengths, lengths_of, peer_of, text_of, word_of};
@@ -163,6 +164,7 @@ impl InFlight {
 pub struct Scoreboard {
     words: &'static [AtomicU64],
     slots: usize,
+    clients: Clients,
 }
 
 impl Scoreboard {
@@ -174,7 +176,7 @@ impl Scoreboard {
     pub fn new(workers: usize, threads: usize) -> io::Result<Self> {
         let slots = most_threads(threads);
         let words = slots.saturating_mul(SLOT).saturating_add(HEAD).saturating_mul(workers);
-        Ok(Self { words: shared_words(words)?, slots })
+        Ok(Self { words: shared_words(words)?, slots, clients: Clients::new(workers)? })
     }
 
     /// The slot of one worker; `None` beyond the last.
@@ -187,6 +189,7 @@ impl Scoreboard {
             deliveries: Deliveries::of(&words[COUNTERS..ENDPOINTS])?,
             endpoints: Endpoints::of(&words[ENDPOINTS..RECENT])?,
             recent: Recent::of(&words[RECENT..HEAD])?,
+            number,
             board: *self,
         })
     }
@@ -199,6 +202,7 @@ pub struct WorkerSlot {
     deliveries: Deliveries,
     endpoints: Endpoints,
     recent: Recent,
+    number: usize,
     board: Scoreboard,
 }
 
@@ -212,6 +216,17 @@ impl WorkerSlot {
         }
         self.endpoints.clear();
         self.recent.clear();
+        self.board.clients.connections.forget(self.number);
+    }
+
+    /// The counts of clients over all workers.
+    pub(crate) fn clients(&self) -> Clients {
+        self.board.clients
+    }
+
+    /// The number of this slot on the scoreboard.
+    pub(crate) fn number(&self) -> usize {
+        self.number
     }
 
     /// Slots that threads have ever taken.

@@ -4,13 +4,13 @@
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, acceptfrom_with, getsockname, recv, sendmsg,
-    shutdown, sockopt,
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, acceptfrom_with, getsockname, recv, send,
+    sendmsg, shutdown, sockopt,
 };
 
 /// The result of a read or a write on a non-blocking socket.
@@ -151,6 +151,14 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<Option<(OwnedFd, Option
 fn canonical(peer: SocketAddr) -> SocketAddr {
     let SocketAddr::V6(six) = peer else { return peer };
     six.ip().to_ipv4_mapped().map_or(peer, |four| SocketAddr::from((four, six.port())))
+}
+
+/// Sends these bytes to a client whose connection is then closed, if the kernel takes them at once. What the client has
+/// sent already is read first: closing with unread bytes would reset the connection, and the response with it.
+pub(crate) fn refuse(socket: impl AsFd, bytes: &[u8]) {
+    let _ = recv(&socket, &mut [0_u8; 8192], RecvFlags::DONTWAIT);
+    let _ = send(&socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    let _ = shutdown(&socket, Shutdown::Write);
 }
 
 /// The address that a socket is bound to. `None`: it is no TCP socket.

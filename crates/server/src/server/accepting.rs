@@ -47,6 +47,10 @@ const LAST_ROUNDS: usize = 256;
 /// the master closes them.
 const CLOSING: Duration = Duration::from_millis(200);
 
+/// What a client is sent that has too many connections.
+const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\nRetry-After: 1\r\n\
+    Content-Length: 42\r\nConnection: close\r\n\r\nThis client has too many connections open.";
+
 /// Clients that wait at a listener after a round of accepting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backlog {
@@ -185,9 +189,25 @@ impl Accepting {
             }
             return;
         }
+        let counted = if config.listener(peer.listener).proxy == ProxyHeader::None {
+            match self.context.shared.count_client(peer.socket) {
+                Ok(counted) => counted,
+                Err(message) => {
+                    if let Some(message) = message {
+                        self.application.log(Level::Warning, &message);
+                    }
+                    socket::refuse(&socket, TOO_MANY_CONNECTIONS);
+                    return;
+                }
+            }
+        } else {
+            // The client is not known yet.
+            None
+        };
         let key = self.context.table.key_for(socket.as_raw_fd());
         let transport = listener.transport(socket, key);
         let connection = Arc::new(Connection::new(self.context.shared.clone(), host.clone(), transport, key, peer));
+        connection.set_counted(counted);
         let has_memory = self.context.timers.reserve(self.context.table.len() + 1);
         if !has_memory || !self.context.table.insert(connection.clone()) {
             self.context.shared.count_refusal();

@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
+use crate::clients::Clients;
+use crate::clients::connections::ConnectionLimit;
 use crate::config::Config;
 use crate::connection::context::Context;
 use crate::dispatch::dispatcher::Dispatcher;
@@ -55,6 +57,10 @@ impl Parts {
         let kind = config.executor;
         let runners = executors::most_runners(&config);
         let context = Arc::new(Context::new(config, executors::policy(kind))?);
+        if let (Some(slot), most @ 1..) = (&worker_slot, context.config.client_connections) {
+            let Clients { secret, connections, .. } = slot.clients();
+            let _ = context.connection_limit.set(ConnectionLimit::new(secret, connections, slot.number(), most));
+        }
         let dispatcher = Arc::new(Dispatcher::new(context.clone(), runners, worker_slot));
         let Chosen { executor, greenlets } = executors::make(kind, &dispatcher, &application)?;
         let guard = Arc::new(Guard::new(context.clone(), application.clone()));
@@ -62,7 +68,7 @@ impl Parts {
             accepting: Accepting::new(context.clone(), application.clone(), guard.clone(), sockets, worker_slot)?,
             accounting: Accounting::new(context.clone(), application.clone(), worker_slot)?,
             publishing: Publishing::new(worker_slot),
-            responders: responders::in_order(&context, &dispatcher, executor.clone())?,
+            responders: responders::in_order(&context, &dispatcher, executor.clone(), worker_slot)?,
             greenlets,
             executor,
             guard,

@@ -3,11 +3,18 @@
 use std::io;
 use std::sync::Arc;
 
+use tailrace_http::encode::begin_error;
+
+use crate::clients::Clients;
+use crate::clients::rates::Rate;
 use crate::connection::context::Context;
 use crate::connection::exchange::Exchange;
+use crate::connection::representation::send_memory;
+use crate::connection::shared::Shared;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::responder::{Disposition, Responder};
 use crate::executor::Turns;
+use crate::observe::scoreboard::{WorkerSlot, now};
 use crate::os::allocator;
 use crate::static_files::StaticFiles;
 use crate::static_files::named::NamedFiles;
@@ -21,9 +28,13 @@ pub(super) fn in_order(
     context: &Context,
     dispatcher: &Arc<Dispatcher>,
     executor: Arc<dyn Turns>,
+    worker_slot: Option<WorkerSlot>,
 ) -> io::Result<Vec<Box<dyn Responder>>> {
     let config = &context.config.static_files;
     let mut responders: Vec<Box<dyn Responder>> = Vec::new();
+    if let (Some(slot), Some(rate)) = (worker_slot, context.config.client_rate) {
+        responders.push(Box::new(Limited { shared: context.shared.clone(), clients: slot.clients(), rate }));
+    }
     if !config.named.is_empty() {
         context.asking_fields.get_or_init(|| config.naming_fields());
         responders.push(Box::new(NamedFiles::new(config, context.disk.clone())?));
@@ -35,6 +46,33 @@ pub(super) fn in_order(
     responders.push(Box::new(Full { dispatcher: dispatcher.clone() }));
     responders.push(Box::new(Queue { dispatcher: dispatcher.clone(), executor }));
     Ok(responders)
+}
+
+/// Responds 429 to requests of clients that have sent too many.
+struct Limited {
+    shared: Arc<Shared>,
+    clients: Clients,
+    rate: Rate,
+}
+
+impl Responder for Limited {
+    fn respond(&self, mut exchange: Exchange) -> Disposition {
+        let client = exchange.request().peer.client;
+        // A client without an address is behind a UNIX socket, and a trusted one is a proxy: neither is a client's own.
+        let Some(address) = client.filter(|_| !self.shared.config.trust.is_trusted(client)) else {
+            return Disposition::Passed(exchange);
+        };
+        let Err(wait) = self.clients.rates.take(self.clients.secret.key(address.ip()), self.rate, now()) else {
+            return Disposition::Passed(exchange);
+        };
+        self.shared.count_limited_request();
+        let page = begin_error(exchange.head(), 429, "This client has sent too many requests. Try again later.");
+        // Up to whole seconds (RFC 9110 section 10.2.3). A number cannot be refused.
+        let seconds = wait.as_nanos().div_ceil(1_000_000_000).to_string();
+        let _ = exchange.head().field(b"Retry-After", seconds.as_bytes());
+        send_memory(&mut exchange, &Arc::new(page.into_bytes()));
+        Disposition::Done(exchange.finish_here())
+    }
 }
 
 /// Responds 503 to requests for which the run queue has no room or the process has no memory.

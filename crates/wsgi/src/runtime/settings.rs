@@ -2,6 +2,7 @@
 //! meanings and defaults are those of `tailrace/cli/options.py`. There are no defaults here, so none can differ.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tailrace_http::static_path::DotFiles;
 use tailrace_http::trust::{ForwardedFields, Trust};
 use tailrace_server::resolve::Links;
 use tailrace_server::{
-    AccessLogConfig, CacheRule, Config, Destination, ExecutorKind, Format, Mount, NamedFolder, StaticConfig,
+    AccessLogConfig, CacheRule, Config, Destination, ExecutorKind, Format, Mount, NamedFolder, Rate, StaticConfig,
 };
 
 use crate::call::environ::Underscores;
@@ -40,6 +41,8 @@ pub(crate) const SETTINGS: &[&str] = &[
     "max_queue",
     "queue_timeout",
     "max_connections",
+    "client_connections",
+    "client_rate",
     "header_timeout",
     "body_timeout",
     "idle_timeout",
@@ -135,6 +138,8 @@ impl Settings {
                 max_queue: from.whole("max_queue", 1)?,
                 queue_timeout: from.seconds("queue_timeout")?,
                 max_connections: from.whole("max_connections", 1)?,
+                client_connections: from.whole("client_connections", 0)?,
+                client_rate: from.rate()?,
                 header_timeout: from.seconds("header_timeout")?,
                 body_timeout: from.seconds("body_timeout")?,
                 idle_timeout: from.seconds("idle_timeout")?,
@@ -344,6 +349,19 @@ impl<'py> Reader<'_, 'py> {
     }
 
     /// The field with the id of a request; empty: requests have none.
+    fn rate(&self) -> PyResult<Option<Rate>> {
+        let Some((requests, seconds)) = self.value::<Option<(u32, u32)>>("client_rate", "a pair of numbers or None")?
+        else {
+            return Ok(None);
+        };
+        match NonZeroU32::new(requests) {
+            Some(requests) if (1..=3600).contains(&seconds) => {
+                Ok(Some(Rate { requests, period: Duration::from_secs(u64::from(seconds)) }))
+            }
+            _ => Err(unfit("client_rate", "at least 1 request in 1 to 3600 seconds")),
+        }
+    }
+
     fn request_id(&self) -> PyResult<Option<IdField>> {
         let name = self.text("request_id")?;
         if name.is_empty() {
@@ -442,7 +460,7 @@ mod tests {
     fn complete(py: Python<'_>) -> Bound<'_, PyDict> {
         let text = c"dict(executor='greenlets', threads=4, request_line_limit=8190, header_bytes_limit=65536,
             header_count_limit=128, max_body=1 << 30, client_memory=1 << 29, body_memory=1 << 20, body_buffer=1 << 27, stream_body=False,
-            request_timeout=0, slow=0, query_masking='secrets', max_queue=2048, queue_timeout=0.0, max_connections=100000,
+            request_timeout=0, slow=0, query_masking='secrets', max_queue=2048, queue_timeout=0.0, max_connections=100000, client_connections=0, client_rate=None,
             header_timeout=15.0, body_timeout=30,
             idle_timeout=75.0, write_timeout=60.0, response_queue=1 << 20, response_buffer=1 << 28, response_spill=0,
             min_body_rate=240, min_response_rate=0, hold_writes=0.001, server_timing=False, early_hints=False, server_header='tailrace',
