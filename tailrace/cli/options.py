@@ -409,14 +409,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Load the application once, before the workers are forked, so that they share its memory.",
         PROCESSES,
         details=(
-            "Workers are ready at once. They also share files and connections that the application opens while it "
-            "loads. Threads that the application starts while it loads do not run in the workers."
+            "A process of its own loads it and forks the workers, which are ready at once. They also share files and "
+            "connections that the application opens while it loads. Threads that the application starts while it "
+            "loads do not run in the workers. See [Preloading](guides/preload.md)."
         ),
         absent={
             **_embedded("the application is already loaded, and worker processes share its memory anyway"),
             Place.DEBUG_ALONE: _OF_A_MASTER[Place.DEBUG_ALONE],
             Place.RELOAD: "each worker must load the application itself to get the new code",
-            Place.GEVENT: "the master must stay unpatched, and each worker is patched before it loads the application",
+            Place.GEVENT: "what forks workers must stay unpatched: each is patched before it loads the application",
         },
     ),
     Option(

@@ -33,7 +33,7 @@ def on_delivery(function: Function) -> Function:
     `proxied_ms`, `queued_ms`, `app_ms`, `first_block_ms`, `drained_ms`, `waited_ms`, `held_ms`. Responses with files
     and refusals have no times of the application.
 
-    Call it where the application is loaded; with `preload` that is the master, and the workers inherit it. The
+    Call it where the application is loaded; with `preload` that is before the fork, and the workers inherit it. The
     functions are called on a thread of their own, after the response has been sent, so no request waits for them; but
     they need the interpreter. If they are slower than the responses, records are dropped, and the log says so. With
     `gevent` that thread is not the hub's. An exception from a function is logged once, whatever its type: `SystemExit`

@@ -30,13 +30,14 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, NoReturn
 
 from tailrace._tailrace import Scoreboard
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.errors import WorkerError
 from tailrace.logs import log
-from tailrace.master import hang, plan, recycle, trial, watch, workers
+from tailrace.master import hang, mold, plan, recycle, trial, watch, workers
+from tailrace.master.mold import Mold, Molds
 from tailrace.master.plan import FAILURES, Drain, Fork, Kill, Loading, Plan, SlowBoot, Verdict
 from tailrace.master.service import FilesChanged, Service, Upgraded
 from tailrace.master.status import States
@@ -47,9 +48,11 @@ from tailrace.status import snapshot
 from tailrace.status.snapshot import Snapshot
 from tailrace.status.state import State
 from tailrace.system import cgroup, forks, signals, sockets
+from tailrace.worker import fork, report
 from tailrace.worker import main as worker_main
-from tailrace.worker import report
+from tailrace.worker import mold as worker_mold
 from tailrace.worker.announce import announce, announce_loading, announce_machine
+from tailrace.worker.fork import Forked
 from tailrace.worker.hooks import WorkerInfo
 from tailrace.worker.main import WorkerSetup, WorkerStart
 from tailrace.worker.report import Failure
@@ -63,6 +66,8 @@ INTERRUPTED: Final = 130
 # From one check of the workers to the next (seconds): usually, and when their requests, time or memory are limited.
 _CHECK_INTERVAL: Final = 1.0
 _SHORT_CHECK_INTERVAL: Final = 0.25
+# From one look at workers whose mold has ended to the next (seconds): no signal tells of their end.
+_ORPHAN_INTERVAL: Final = 0.25
 # With a shorter --hang-timeout (seconds) the short interval is used, too.
 _SHORT_HANG_TIMEOUT: Final = 10.0
 # Places of the scoreboard: more than workers, since workers that are replaced may take long to drain.
@@ -102,6 +107,10 @@ class Master:
         self._tally = Tally(self._board.deliveries(0))
         self._plan = Plan(count, places, settings.graceful_timeout, settings.reload_trial)
         self._trial: Trial | None = None
+        self._molds = Molds(self._start_mold) if settings.preload and setup.application is None else None
+        # When a mold may be made again after one that has ended.
+        self._next_mold = 0.0
+        self._mold_failures = 0
         self._limits = recycle.Limits.of(settings)
         self._chance = random.Random()
         self._hang_timeout = settings.hang_timeout
@@ -109,6 +118,7 @@ class Master:
         checks_often = has_limits or 0 < self._hang_timeout < _SHORT_HANG_TIMEOUT
         self._check_interval = _SHORT_CHECK_INTERVAL if checks_often else _CHECK_INTERVAL
         self._check_at = 0.0
+        self._pid = os.getpid()
         self._urls = [listener.url for listener in listeners]
         self._stops = stops
         # When the sockets close, for --shutdown-delay. The plan does not stop before.
@@ -128,6 +138,9 @@ class Master:
             _liveness_pipe() as (self._liveness, self._liveness_writer),
             _frozen(),
         ):
+            if self._molds is not None:
+                announce_loading(self._settings)
+                self._load()
             while True:
                 now = time.monotonic()
                 for action in self._plan.next(now):
@@ -145,6 +158,7 @@ class Master:
                 # counts as such.
                 arrived = self._signals()
                 self._read_reports()
+                self._tend_molds()
                 for number, at in arrived:
                     self._handle_signal(number, at)
                 self._handle_service_events()
@@ -155,6 +169,8 @@ class Master:
                     self._check_workers()
                 except Exception:  # the workers can serve without these checks
                     log.logger.exception("a check of the workers failed; they keep serving, and are checked again")
+        if self._molds is not None:
+            self._molds.join()
         self._tend_statsd(is_last=True)
         self._hooks.on_exit()
         if self._last_failure is not None:
@@ -170,12 +186,13 @@ class Master:
         times = [self._check_at] if self._plan.serving else []
         closes_at = None if self._plan.is_stopping else self._close_at
         times += [at for at in (self._plan.wake_at(now), self._service.wake_at(), closes_at) if at is not None]
+        times += self._mold_times(now)
         poll = select.poll()
         poll.register(self._wakeups, select.POLLIN)
         for each in self._plan.workers:
             if each.report >= 0:
                 poll.register(each.report, select.POLLIN)
-        for descriptor in self._service.descriptors():
+        for descriptor in [*self._service.descriptors(), *(self._molds.descriptors() if self._molds else ())]:
             poll.register(descriptor, select.POLLIN)
         behind = log.waits_for()
         for descriptor in behind:
@@ -222,7 +239,7 @@ class Master:
         elif number == signal.SIGUSR1:
             if log.reopen():
                 log.logger.info("SIGUSR1: log reopened")
-            for each in self._plan.workers:
+            for each in [*self._plan.workers, *(self._molds.processes() if self._molds else ())]:
                 each.send(signal.SIGUSR1)
             if (status := self._service.status) is not None:
                 status.reopen_logs()
@@ -287,12 +304,26 @@ class Master:
 
     def _reap(self) -> None:
         known = {each.pid: each for each in self._plan.workers}
-        for pid, ending in workers.reaped(None if os.getpid() == 1 else known):
+        # A mold reaps the workers that it has forked.
+        ours = list(known) if self._molds is None else [each.pid for each in self._molds.processes()]
+        for pid, ending in workers.reaped(None if os.getpid() == 1 else ours):
             if pid in known:
-                # It may have written its report just before its end.
-                if known[pid].read_report():
-                    self._is_ready(known[pid], has_ended=True)
-                self._has_ended(known[pid], ending)
+                if self._molds is not None:
+                    # An orphan, as child of process 1.
+                    self._molds.reaped(pid)
+                self._reaped(known.pop(pid), ending)
+            elif self._molds is not None and (mold := self._molds.has_ended(pid)) is not None:
+                self._mold_has_ended(mold, ending)
+        if self._molds is not None:
+            for pid, ending in self._molds.ended_workers():
+                if pid in known:
+                    self._reaped(known.pop(pid), ending)
+
+    def _reaped(self, ended: Worker, ending: Ending) -> None:
+        # It may have written its report just before its end.
+        if ended.read_report():
+            self._is_ready(ended, has_ended=True)
+        self._has_ended(ended, ending)
 
     def _has_ended(self, ended: Worker, ending: Ending) -> None:
         """A worker has ended: updates the plan, logs the end, and calls the hook."""
@@ -311,7 +342,7 @@ class Master:
         trace = f"\n{failure.traceback.rstrip()}" if failure and failure.traceback else ""
         if verdict is Verdict.EXPECTED:
             # SIGTERM kills only a worker that does not serve yet.
-            if ending.is_clean or was_killed or failure or ending.exit_signal == signal.SIGTERM:
+            if ending.is_clean or was_killed or failure or ending.exit_signal == signal.SIGTERM or ending.is_orphan:
                 log.logger.log(logging.INFO if self._plan.has_served else logging.DEBUG, "%s has ended", ended)
             else:
                 _log_with_requests(logging.ERROR, f"{said} while it drained", ended, requests)
@@ -320,7 +351,7 @@ class Master:
             _log_with_requests(logging.ERROR, f"{said}{oom}; replacing it", ended, requests)
         elif verdict is Verdict.RELOAD_FAILED:
             log.logger.error("reload failed, the old workers keep serving: %s%s", said, trace)
-            self._service.reload_failed(said)
+            self._go_back(said)
         elif verdict is Verdict.NOT_READY:
             log.logger.error("%s before it was ready; trying again%s", said, trace)
         else:
@@ -343,26 +374,32 @@ class Master:
                 _log_with_requests(logging.WARNING, message, killed, self._requests(killed))
             killed.send(signal.SIGKILL)
         elif isinstance(action, Loading):
-            if self._setup.application is None:
+            if self._setup.application is None and self._molds is None:
                 announce_loading(self._settings)
         elif isinstance(action, SlowBoot):
-            log.logger.warning(
-                "%s is still loading the application after %.0f s; `kill -HUP %d` ends it and tries again",
-                action.worker,
-                action.seconds,
-                os.getpid(),
-            )
+            self._log_slow(action.worker, action.seconds)
         else:
             # What the code before the reload has cost is fixed, or to be compared.
             self._board.forget_endpoints()
+            if self._molds is not None:
+                self._molds.settle()
             if not any(each.is_broken for each in self._plan.serving):
                 log.logger.info("reload complete in %.2f s", action.seconds)
             self._tell_service_ready()
 
+    def _log_slow(self, process: Worker | Mold, seconds: float) -> None:
+        log.logger.warning(
+            "%s is still loading the application after %.0f s; `kill -HUP %d` ends it and tries again",
+            process,
+            seconds,
+            os.getpid(),
+        )
+
     def _fork(self, action: Fork, now: float) -> None:
         self._board.clear(action.place)
+        current = self._molds and self._molds.current
         try:
-            forked = workers.fork()
+            forked = current.fork(action.number, action.place, action.generation) if current else fork.fork()
         except OSError as error:
             log.logger.error("cannot fork worker %d: %s; trying again", action.number, error.strerror)
             self._plan.fork_failed(action.number, now)
@@ -370,26 +407,110 @@ class Master:
         made = Worker(action.number, action.place, action.generation, forked.pid or os.getpid(), now)
         if forked.pid == 0:
             try:
-                self._run_worker(made, forked)
+                self._close_ours()
+                self._service.forked()
+                self._run_worker(self._setup, made, forked)
             finally:
                 os._exit(1)
         made.report = forked.pipe
         self._plan.forked(made)
 
-    def _run_worker(self, made: Worker, forked: workers.Forked) -> None:
-        """In the forked process: closes what is the master's, and becomes the worker. Never returns."""
-        self._close_ours()
-        self._service.forked()
+    def _run_worker(self, setup: WorkerSetup, made: Worker, forked: Forked) -> NoReturn:
+        """In the forked process, which has closed what is the master's: becomes the worker."""
         start = WorkerStart(
             info=self._info(made),
-            setup=self._setup,
+            setup=setup,
             scoreboard=(self._board, made.place),
             report=forked.pipe,
             liveness=self._liveness,
             leaving=plan.LEAVING,
             mask=forked.mask,
+            master=self._pid,
         )
         worker_main.work(start, self._settings, self._listeners)
+
+    # The mold
+
+    def _start_mold(self, generation: int) -> Mold:
+        """Raises OSError."""
+        return mold.start(self._run_mold, generation, time.monotonic())
+
+    def _run_mold(self, channel: socket.socket, forked: Forked) -> NoReturn:
+        """In the forked process."""
+        self._close_ours()
+        self._service.forked()
+        if self._molds is not None:
+            self._molds.close()
+
+        def become_worker(setup: WorkerSetup, which: tuple[int, int, int], forked: Forked) -> NoReturn:
+            made = Worker(*which, os.getpid(), time.monotonic())
+            self._run_worker(setup, made, forked)
+
+        worker_mold.work(channel, forked, self._settings, self._listeners, self._setup, become_worker)
+
+    def _load(self) -> None:
+        """Has a mold load the application; until one has, nothing is forked."""
+        assert self._molds is not None
+        self._plan.may_fork = self._molds.current is not None
+        try:
+            self._molds.load()
+        except OSError as error:
+            log.logger.error("cannot fork a mold: %s; trying again", error.strerror)
+            self._next_mold = time.monotonic() + plan.FIRST_DELAY
+
+    def _tend_molds(self) -> None:
+        """Forks with the mold that has loaded the application, and makes one where there is none."""
+        if (molds := self._molds) is None or self._plan.is_stopping:
+            return
+        now = time.monotonic()
+        if molds.has_loaded():
+            loaded, is_reload = molds.loading, molds.current is not None
+            assert loaded is not None
+            log.logger.info("%s has loaded the application in %.2f s", loaded, now - loaded.process.forked)
+            molds.adopt()
+            self._mold_failures = 0
+            self._plan.may_fork = True
+            if is_reload:
+                self._plan.reload(now)
+        elif molds.current is None and molds.loading is None and now >= self._next_mold:
+            self._load()
+        elif molds.loading is not None and not molds.loading.is_named and now >= molds.loading.slow_at:
+            molds.loading.is_named = True
+            self._log_slow(molds.loading, plan.SLOW_BOOT_AFTER)
+
+    def _mold_times(self, now: float) -> list[float]:
+        """When to look at the molds though nothing has happened."""
+        if self._molds is None:
+            return []
+        times = [now + _ORPHAN_INTERVAL] if self._molds.has_orphans else []
+        if self._plan.is_stopping:
+            return times
+        if (loading := self._molds.loading) is not None and not loading.is_named:
+            times.append(loading.slow_at)
+        if self._molds.current is None and self._molds.loading is None:
+            times.append(max(now, self._next_mold))
+        return times
+
+    def _mold_has_ended(self, ended: Mold, ending: Ending) -> None:
+        assert self._molds is not None
+        was_loading, was_current = self._molds.loading is ended, self._molds.current is ended
+        self._molds.forget(ended)
+        if self._plan.is_stopping or not (was_loading or was_current):
+            return
+        self._plan.may_fork = self._molds.current is not None
+        failure = ended.process.failure
+        said = failure.message if failure else f"{ended} {ending}"
+        trace = f"\n{failure.traceback.rstrip()}" if failure and failure.traceback else ""
+        if was_loading and self._molds.current is not None:
+            log.logger.error("reload failed, the old workers keep serving: %s%s", said, trace)
+            self._service.reload_failed(said)
+        elif was_loading and not self._plan.has_served:
+            self._give_up(said, failure)
+        else:
+            delay = min(plan.FIRST_DELAY * 2.0 ** min(self._mold_failures, 10), plan.LONGEST_DELAY)
+            log.logger.error("%s; making another one in %g s%s", said, delay, trace)
+            self._next_mold = time.monotonic() + delay
+            self._mold_failures += 1
 
     def _close_ours(self) -> None:
         """In a forked process: closes what is the master's alone."""
@@ -445,8 +566,15 @@ class Master:
             each.send(signal.SIGQUIT)
 
     def _reload(self, now: float) -> None:
+        if self._molds is not None:
+            log.logger.info("SIGHUP: loading the application%s", " once more" if self._molds.loading else "")
+            self._fit_machine()
+            self._service.reloading()
+            self._load()
+            return
         if self._setup.application is not None:
-            self._service.begin_upgrade("SIGHUP, with --preload an upgrade")
+            # It is not loaded by its name.
+            self._service.begin_upgrade("SIGHUP")
             return
         log.logger.info("SIGHUP: replacing the workers%s", " once more" if self._plan.is_reloading else "")
         self._fit_machine()
@@ -517,7 +645,7 @@ class Master:
         if machine.accounts is None or (used := cgroup.memory_in_use(machine.accounts)) is None:
             return
         memory = [(each.allowance.initial, each.resident()) for each in serving]
-        forks_application = self._setup.application is not None
+        forks_application = self._setup.application is not None or self._molds is not None
         if (at := recycle.outgrown(most, used, memory, forks_application=forks_application)) is None:
             return
         grown, (initial, resident) = serving[at], memory[at]
@@ -554,7 +682,13 @@ class Master:
 
     def _log_undone(self, why: str) -> None:
         log.logger.error("reload undone, the old workers keep serving: %s", why)
+        self._go_back(why)
+
+    def _go_back(self, why: str) -> None:
+        """The reload has ended: workers have the old code again, where the old mold forks them."""
         self._service.reload_failed(why)
+        if self._molds is not None:
+            self._molds.go_back()
 
     def _replace_hung(self, each: Worker, hangs: str, now: float) -> None:
         message = f"{each} {hangs}; killing and replacing it"
@@ -619,6 +753,8 @@ class Master:
             with contextlib.suppress(OSError):
                 listener.socket.close()
         os.close(self._liveness)
+        if self._molds is not None:
+            self._molds.close()
         self._close_ours()
         self._service.forked(is_status=True)
 

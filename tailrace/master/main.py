@@ -13,17 +13,15 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tailrace.cli import load
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import Settings, effective, warn_of_no_effect
 from tailrace.errors import ConfigError
 from tailrace.greenlets import patch
-from tailrace.logs import log, log_config
+from tailrace.logs import log_config
 from tailrace.master.loop import Master
 from tailrace.master.service import Service
 from tailrace.system import directory, signals
 from tailrace.worker import hooks
-from tailrace.worker.announce import announce_loading
 from tailrace.worker.main import WorkerSetup
 from tailrace.worker.prepare import prepared
 
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 def serve(settings: Settings, application: WSGIApplication | None = None, surroundings: Service | None = None) -> int:
     """Serves with worker processes until a signal ends it; the exit status.
 
-    application: None: the one that `settings["app"]` names is loaded, here with --preload, else by each worker.
+    application: None: the one that `settings["app"]` names is loaded, by a mold with --preload, else by each worker.
     surroundings: what `service.from_environment` has found. Raises ConfigError, BindError, LoadError; and
     KeyboardInterrupt before the workers are forked.
     """
@@ -59,10 +57,6 @@ def _serve(
         settings, listeners = found.settings, found.listeners
         service.settle(settings, listeners)
         functions = hooks.read(settings.hooks)
-        if application is None and settings.preload:
-            found.variables.apply()
-            announce_loading(settings)
-            application = _preloaded(settings)
         setup = WorkerSetup(application, named, functions, found.variables)
         return Master(settings, listeners, setup, service, stops).run()
 
@@ -85,17 +79,3 @@ def _terminable() -> Iterator[signals.Stops]:
     early = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU)
     with signals.handled({**dict.fromkeys(early, signals.ignore), signal.SIGTERM: terminated}):
         yield stops
-
-
-def _preloaded(settings: ServerSettings) -> WSGIApplication:
-    """Loads the application in the master, for --preload. Raises LoadError and KeyboardInterrupt."""
-    application = load.load(settings.app or "", factory=settings.factory)
-    log.revive()
-    others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
-    if others:
-        log.logger.warning(
-            "--preload: the application has started threads (%s), which do not exist in the workers; start them in the "
-            "hook post_fork",
-            ", ".join(others),
-        )
-    return application

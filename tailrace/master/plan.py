@@ -152,6 +152,8 @@ class Plan:
         self._failures = 0
         self._named: set[Worker] = set()
         self._has_told_loading = False
+        # False while nothing can be forked.
+        self.may_fork = True
 
     @property
     def is_over(self) -> bool:
@@ -422,6 +424,8 @@ class Plan:
 
     def _forks(self) -> list[Fork]:
         """The workers that are missing; or, when none is missing and none loads, one successor."""
+        if not self.may_fork:
+            return []
         active = [worker for worker in self.workers if worker.is_booting or worker.is_serving]
         taken = {worker.number for worker in active}
         missing = self.wanted - len(active)

@@ -89,7 +89,7 @@ def outgrown(most: int, used: int, workers: Sequence[tuple[int, int]], *, forks_
     """With --max-rss auto, which worker is to be replaced; None: none.
 
     most: bytes that may be in use in the cgroup. used: those in use. workers: bytes of each when it became ready, and
-    now. forks_application: with --preload a successor shares the memory of the master, and otherwise it needs as much
+    now. forks_application: with --preload a successor shares the memory of the mold, and otherwise it needs as much
     as the worker needed, while both run.
     """
     at = max(range(len(workers)), key=lambda each: workers[each][1] - workers[each][0])

@@ -11,15 +11,13 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tailrace.logs import log
 from tailrace.master.hang import Watch
 from tailrace.master.recycle import Allowance
-from tailrace.system import forks
 from tailrace.worker.report import BROKEN, FAILED, READY, Failure
 
 _MOST_SAID: Final = 1 << 20
@@ -149,9 +147,11 @@ class Worker:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a process ended. wait_status: from waitpid(2); None when other code has reaped the process."""
+    """How a process ended. wait_status: from waitpid(2); None when other code has reaped the process. is_orphan: that
+    was the parent that the kernel gave it after the end of its mold."""
 
     wait_status: int | None
+    is_orphan: bool = False
 
     @property
     def is_clean(self) -> bool:
@@ -176,51 +176,13 @@ class Ending:
         if self.exit_status is not None:
             return f"exited with status {self.exit_status}"
         if self.exit_signal is None or self.wait_status is None:
-            return "ended with an unknown status, since other code has reaped it"
+            why = "its mold had ended before" if self.is_orphan else "other code has reaped it"
+            return f"ended with an unknown status, since {why}"
         try:
             name = signal.Signals(self.exit_signal).name
         except ValueError:
             name = f"signal {self.exit_signal}"
         return f"was killed by {name}" + " (core dumped)" * os.WCOREDUMP(self.wait_status)
-
-
-@dataclass(frozen=True)
-class Forked:
-    """The result of a fork.
-
-    In the worker `pid` is 0, `pipe` the writing end for its report, and `mask` the signal mask to restore. In the
-    master `pipe` is the reading end, which never blocks."""
-
-    pid: int
-    pipe: int
-    mask: Collection[int] = ()
-
-
-def fork() -> Forked:
-    """Forks a worker. Raises OSError.
-
-    The worker begins with every signal blocked: while it still has the master's handlers, a signal to the worker would
-    arrive in the master's loop.
-    """
-    # Otherwise both processes would write what is buffered.
-    log.flush_streams()
-    reader, writer = os.pipe()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        with forks.of_our_own():
-            pid = os.fork()
-    except OSError:
-        os.close(reader)
-        os.close(writer)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        raise
-    if pid == 0:
-        os.close(reader)
-        return Forked(0, writer, mask)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    os.close(writer)
-    os.set_blocking(reader, False)
-    return Forked(pid, reader)
 
 
 def reaped(pids: Iterable[int] | None) -> Iterator[tuple[int, Ending]]:

@@ -73,7 +73,7 @@ class WorkerStart:
 
     report: the writing end of the pipe for its report. liveness: the reading end of the liveness pipe, which ends with
     the master. leaving: seconds after the graceful time-out in which it ends by force once the master has ended. mask:
-    the signal mask to restore.
+    the signal mask to restore. master: its process id; the parent may be a mold.
     """
 
     info: WorkerInfo
@@ -83,6 +83,7 @@ class WorkerStart:
     liveness: int
     leaving: float
     mask: Collection[int]
+    master: int
 
 
 def work(start: WorkerStart, settings: ServerSettings, listeners: list[sockets.Listener]) -> NoReturn:
@@ -106,7 +107,7 @@ def work(start: WorkerStart, settings: ServerSettings, listeners: list[sockets.L
         _end_with_master(start.liveness)
         _register_stacks()
         if settings.status is not None:
-            _permit_reading()
+            _permit_reading(start.master)
         reader, writer = socket.socketpair()
         forks.keep_from_children(reader, writer)
         writer.setblocking(False)
@@ -283,10 +284,10 @@ def _end_with_master(liveness: int) -> None:
         os._exit(1)
 
 
-def _permit_reading() -> None:
-    """Has Yama permit the status process to read the stacks of this worker: both are the master's children."""
+def _permit_reading(master: int) -> None:
+    """Has Yama permit the status process, a child of the master, to read the stacks of this worker."""
     with contextlib.suppress(OSError):
-        permit_tracing(os.getppid())
+        permit_tracing(master)
 
 
 def _register_stacks() -> None:

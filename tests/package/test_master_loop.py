@@ -19,12 +19,12 @@ import tailrace
 from tailrace.cli.envfile import Variables
 from tailrace.cli.settings import effective, from_keywords
 from tailrace.errors import ConfigError
-from tailrace.master import loop, main, recycle, workers
+from tailrace.master import loop, main, recycle
 from tailrace.master.service import Service
 from tailrace.system import cgroup, signals
 from tailrace.system.cgroup import Machine
 from tailrace.system.signals import Stops
-from tailrace.worker import hooks
+from tailrace.worker import fork, hooks
 from tailrace.worker.main import WorkerSetup
 
 
@@ -94,15 +94,15 @@ def test_after_the_end_handlers_children_and_descriptors_are_as_before(logged, o
 
 def test_a_fork_that_fails_is_said_and_tried_again(logged, monkeypatch):
     forks = []
-    fork = workers.fork
+    original = fork.fork
 
     def failing():
         forks.append(1)
         if len(forks) == 1:
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        return fork()
+        return original()
 
-    monkeypatch.setattr(workers, "fork", failing)
+    monkeypatch.setattr(fork, "fork", failing)
     lines = logged("ready in", terminate)
     assert serve() == 0
     assert "cannot fork worker 1: Resource temporarily unavailable; trying again" in lines

@@ -96,7 +96,10 @@ def test_assignments_of_gunicorn_are_taken(code, settings):
             "write it as `post_fork(worker)` in the module that `hooks` names",
         ),
         ("def pre_fork(server, worker):\n    pass", "there is no such hook"),
-        ("preload_app = True\nworker_class = 'gevent'", "it is rejected with `gevent`: the master must stay unpatched"),
+        (
+            "preload_app = True\nworker_class = 'gevent'",
+            "it is rejected with `gevent`: what forks workers must stay unpatched",
+        ),
         ("max_requests = 'many'", "`max_requests` does not accept the value: must be a whole number"),
         ("bind = 'a:b:c'", "`bind` does not accept the value"),
         ("certfile = 'a'\nraw_env = ['A=hidden']", "variables: A"),

@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.master import workers
 from tailrace.master.workers import READY, Ending, Failure, Worker
+from tailrace.worker.fork import fork
 
 
 def worker(pid, report=-1):
@@ -16,7 +17,7 @@ def worker(pid, report=-1):
 
 def child(body):
     """A forked child that runs `body(forked)` and exits with what it returns; what the fork gave the parent."""
-    forked = workers.fork()
+    forked = fork()
     if forked.pid == 0:
         status = 99
         try:
@@ -88,7 +89,7 @@ def test_a_worker_begins_with_all_signals_blocked_so_that_none_meets_its_masters
     heard = []
     before = signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(os.getpid()))
     try:
-        forked = workers.fork()
+        forked = fork()
         if forked.pid == 0:
             status = 99
             try:

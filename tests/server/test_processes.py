@@ -626,14 +626,15 @@ def test_a_worker_with_a_request_that_does_not_end_is_replaced_and_the_request_i
 def test_preloaded_workers_share_what_was_loaded_once(state):
     with start(state, "--preload", workers=3) as server:
         workers = await_ready(server, 3)
-        assert notes(state) == [("loading", str(server.process.pid))]
+        (mold,) = re.findall(r"mold \(pid (\d+)\) has loaded the application", server.log)
+        assert notes(state) == [("loading", mold)]
         os.kill(workers[0], signal.SIGKILL)
         await_ready(server, 4)
         assert len(notes(state)) == 1
         assert "--preload: the application has started threads" in server.log
 
 
-def test_a_stop_while_the_master_preloads(state, tmp_path):
+def test_a_stop_while_the_mold_loads(state, tmp_path):
     (state / "slow").touch()
     path = tmp_path / "app.sock"
     tcp = free_address()

@@ -164,33 +164,6 @@ def test_an_old_master_that_is_killed_leaves_the_service_to_the_new_one(operated
         server.until(lambda: who(server)[0] == "two", "answers of the new code")
 
 
-def test_with_preload_a_reload_is_an_upgrade(operated, tmp_path):
-    with operated("--preload", "--workers", "2") as server, Checking(server.serves().address) as clients:
-        before = server.master
-        clients.go_on()
-        write(tmp_path, "two")
-        server.tell(signal.SIGHUP)
-        taken_over(server, before)
-        clients.go_on()
-        server.until(lambda: before not in server.processes(), "the end of the old master")
-        assert who(server)[0] == "two"
-
-
-def test_with_preload_a_reload_during_a_reload_is_refused_by_the_name_of_its_signal(operated, tmp_path):
-    with operated("--preload") as server:
-        server.serves()
-        os.mkfifo(tmp_path / "gate")
-        (tmp_path / "app.py").write_text(f"open('gate').read()\n{APP}\nVERSION = 'two'\n")
-        server.tell(signal.SIGHUP)
-        server.logged("SIGHUP, with --preload an upgrade: process ")
-        server.tell(signal.SIGHUP)
-        server.logged("SIGHUP, with --preload an upgrade: ignored, since a new master (process ")
-        assert "SIGUSR2" not in server.log
-        with (tmp_path / "gate").open("w"):
-            pass
-        server.logged("has taken over")
-
-
 def test_addresses_may_change(operated, tmp_path):
     first, second = tmp_path / "first.sock", tmp_path / "second.sock"
     settings = tmp_path / "tailrace.toml"

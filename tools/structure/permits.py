@@ -78,7 +78,7 @@ PERMITS: Final = (
     Permit("probes", ".rs", lambda path: path.startswith("probe::"), ("crates/server/src/observe/probes.rs",)),
     Permit("pyo3", ".rs", "pyo3".__eq__, ("crates/wsgi/",)),
     Permit("ctypes", ".py", lambda path: path.partition(".")[0] == "ctypes", ()),
-    Permit("os.fork", ".py", "os.fork".__eq__, ("tailrace/master/",)),
+    Permit("os.fork", ".py", "os.fork".__eq__, ("tailrace/master/", "tailrace/worker/")),
     Permit("signal.signal", ".py", "signal.signal".__eq__, ("tailrace/system/", "tailrace/worker/")),
 )
 

@@ -1,0 +1,284 @@
+"""`--preload`: the mold, a process between the master and the workers. It loads the application once, and forks the
+workers, which share its memory. The master has no code of the application, so a reload makes another mold.
+
+Master and mold talk over a socket with messages in JSON. The master orders a fork, with the writing end of the pipe for
+the worker's report; the answer is the process id. The mold reports the end of a worker before it reaps it, and reaps it
+when the master says so: until then no other process can have that id. A mold ends with its master; one that is no
+longer needed ends with its last worker.
+
+Thread: the main thread of either process, the only one of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from tailrace.master.plan import SLOW_BOOT_AFTER
+from tailrace.master.workers import Ending, Worker
+from tailrace.system import forks
+from tailrace.worker.fork import Forked, fork
+from tailrace.worker.mold import LARGEST
+
+if TYPE_CHECKING:
+    pass
+
+# A mold that has not forked within this time (seconds) hangs, and is killed.
+_FORKING: Final = 10.0
+# How long a mold may take to end at the end of the master (seconds), for its exit functions.
+_LEAVING: Final = 5.0
+
+
+@dataclass(eq=False)
+class Mold:
+    """A mold as the master sees it.
+
+    process: its process and its report, like those of a worker. channel: the master's end of the socket. children: the
+    workers that it has forked and that have not ended, each with the time at which it began. is_closed: it has closed
+    its end of the socket. is_named: the log says that it loads for long.
+    """
+
+    process: Worker
+    channel: socket.socket
+    children: dict[int, str] = field(default_factory=dict)
+    has_ended: bool = False
+    is_closed: bool = False
+    is_named: bool = False
+    _ended: list[tuple[int, Ending]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"mold (pid {self.process.pid})"
+
+    @property
+    def slow_at(self) -> float:
+        """When it has loaded for long, by the monotonic clock."""
+        return self.process.forked + SLOW_BOOT_AFTER
+
+    def fork(self, number: int, place: int, generation: int) -> Forked:
+        """Has it fork a worker. Raises OSError."""
+        self._send(json.dumps({"fork": [number, place, generation]}).encode())
+        poll = select.poll()
+        poll.register(self.channel, select.POLLIN)
+        while poll.poll(int(_FORKING * 1000)):
+            said, descriptors = self._read()
+            if "forked" in said:
+                (pipe,) = descriptors
+                os.set_blocking(pipe, False)
+                pid = said["forked"]
+                self.children[pid] = _began(pid)
+                return Forked(pid, pipe)
+            if "failed" in said:
+                raise OSError(0, said["failed"])
+            if not said and self.is_closed:
+                raise OSError(0, f"{self} has ended")
+        self.process.send(signal.SIGKILL)
+        raise OSError(0, f"{self} hangs and is killed")
+
+    def _send(self, message: bytes) -> None:
+        # BrokenPipeError: it has ended, and so is no longer asked.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.channel.send(message)
+
+    def _read(self) -> tuple[dict[str, Any], list[int]]:
+        """The next message that is no report of an end; those are kept. Empty: there is none."""
+        while not self.is_closed:
+            try:
+                message, descriptors, _, _ = socket.recv_fds(self.channel, LARGEST, 1)
+            except BlockingIOError:
+                break
+            except OSError:
+                message = b""
+            if not message:
+                self.is_closed = True
+                break
+            said: dict[str, Any] = json.loads(message)
+            if (ended := said.get("ended")) is None:
+                return said, descriptors
+            self._ended.append((ended[0], Ending(ended[1])))
+        return {}, []
+
+    def ended(self) -> Iterator[tuple[int, Ending]]:
+        """The workers that have ended since the last call, and how; the caller must `reap` each."""
+        self._read()
+        found, self._ended = self._ended, []
+        yield from found
+        if self.has_ended:
+            # The kernel has given its workers another parent, which reaps them.
+            yield from [
+                (pid, Ending(None, is_orphan=True)) for pid, began in self.children.items() if _began(pid) != began
+            ]
+
+    def reap(self, pid: int) -> None:
+        """The end of this worker is known: the number of its process may be used again."""
+        if self.children.pop(pid, None) is not None:
+            self._send(json.dumps({"reap": pid}).encode())
+
+    def leave(self) -> None:
+        """It is to end with its last worker."""
+        self._send(b'{"leave": true}')
+
+
+class Molds:
+    """The molds of a master. start: forks one for this generation."""
+
+    def __init__(self, start: Callable[[int], Mold]) -> None:
+        self._start = start
+        self._generation = 0
+        self.loading: Mold | None = None
+        # The one that forks; and the one before, to which the master goes back if the code of a reload is not good.
+        self.current: Mold | None = None
+        self._former: Mold | None = None
+        self._all: list[Mold] = []
+
+    def load(self) -> None:
+        """Makes another mold, in place of one that still loads. Raises OSError."""
+        self.stop_loading()
+        self._generation += 1
+        self.loading = self._start(self._generation)
+        self._all.append(self.loading)
+
+    def stop_loading(self) -> None:
+        """Kills the mold that loads: its code may hang."""
+        if self.loading is not None:
+            self.loading.process.send(signal.SIGKILL)
+            self.loading = None
+
+    def adopt(self) -> None:
+        """The mold that has loaded is the current one. The one before stays until `settle`."""
+        if self.current is not None:
+            if self._former is None:
+                self._former = self.current
+            else:
+                self.current.leave()
+        self.current, self.loading = self.loading, None
+
+    def settle(self) -> None:
+        """The code of the current mold is good: none before it is needed."""
+        if self._former is not None:
+            self._former.leave()
+            self._former = None
+
+    def go_back(self) -> None:
+        """The code of the current mold is not good: the one before forks again, if it lives."""
+        if self._former is not None and not self._former.has_ended:
+            if self.current is not None:
+                self.current.leave()
+            self.current = self._former
+        self._former = None
+
+    def leave(self) -> None:
+        """No more workers are needed."""
+        self.stop_loading()
+        for each in self._all:
+            each.leave()
+
+    def join(self) -> None:
+        """Has all end, at the end of the master; one that does not is killed."""
+        self.leave()
+        for each in self._all:
+            each.channel.close()
+        end = time.monotonic() + _LEAVING
+        while left := self.processes():
+            for process in left:
+                with contextlib.suppress(ChildProcessError):
+                    if os.waitpid(process.pid, os.WNOHANG) == (0, 0):
+                        if time.monotonic() < end:
+                            time.sleep(0.005)
+                            break
+                        process.send(signal.SIGKILL)
+                        os.waitpid(process.pid, 0)
+                self.has_ended(process.pid)
+
+    def close(self) -> None:
+        """In a forked process: closes what is the master's."""
+        for each in self._all:
+            each.channel.close()
+            each.process.forget_report()
+
+    def descriptors(self) -> list[int]:
+        """Those that become readable when there are events."""
+        found = [each.channel.fileno() for each in self._all if not each.is_closed]
+        return found + ([self.loading.process.report] if self.loading and self.loading.process.report >= 0 else [])
+
+    def processes(self) -> list[Worker]:
+        """Those of all molds that have not ended."""
+        return [each.process for each in self._all if not each.has_ended]
+
+    def has_loaded(self) -> bool:
+        """True once, when the mold that loads has done that."""
+        return self.loading is not None and self.loading.process.read_report()
+
+    def has_ended(self, pid: int) -> Mold | None:
+        """This process has ended: the mold that it was."""
+        ended = next((each for each in self._all if each.process.pid == pid and not each.has_ended), None)
+        if ended is not None:
+            ended.has_ended = True
+            ended.process.read_report()
+        return ended
+
+    def forget(self, ended: Mold) -> None:
+        """It forks no more."""
+        if self.loading is ended:
+            self.loading = None
+        if self.current is ended:
+            self.current = None
+
+    def ended_workers(self) -> Iterator[tuple[int, Ending]]:
+        """The workers that have ended since the last call."""
+        for each in list(self._all):
+            for pid, ending in each.ended():
+                yield pid, ending
+                each.reap(pid)
+            if each.has_ended and not each.children:
+                each.process.forget_report()
+                each.channel.close()
+                self._all.remove(each)
+
+    def reaped(self, pid: int) -> None:
+        """The end of a worker is known otherwise: its mold had ended, and it was a child of the master."""
+        for each in self._all:
+            each.children.pop(pid, None)
+
+    @property
+    def has_orphans(self) -> bool:
+        """True while workers live whose mold has ended: only a look at them tells of their end."""
+        return any(each.has_ended for each in self._all)
+
+
+def _began(pid: int) -> str:
+    """When a process began, by the clock of the kernel; empty: there is none, or it has ended and is not reaped."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def start(run: Callable[[socket.socket, Forked], NoReturn], generation: int, now: float) -> Mold:
+    """Forks a mold. run: called in it. Raises OSError."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        forked = fork()
+    except OSError:
+        ours.close()
+        theirs.close()
+        raise
+    if forked.pid == 0:
+        try:
+            ours.close()
+            run(theirs, forked)
+        finally:
+            os._exit(1)
+    theirs.close()
+    ours.setblocking(False)
+    forks.keep_from_children(ours)
+    return Mold(Worker(0, -1, generation, forked.pid, now, report=forked.pipe), ours)

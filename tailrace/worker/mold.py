@@ -1,0 +1,202 @@
+"""The process of a mold (`--preload`): loads the application, and forks workers on the order of its master. What the
+two say to each other is in `master/mold.py`.
+
+Thread: the main one, the only one unless the application starts others.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from tailrace._tailrace import end_with_parent
+from tailrace.cli import load
+from tailrace.cli.server_settings import ServerSettings
+from tailrace.errors import CANNOT_START, TailraceError
+from tailrace.logs import log, log_config
+from tailrace.system import directory, forks, signals, sockets
+from tailrace.system.exit import leave
+from tailrace.system.title import set_title
+from tailrace.worker.fork import Forked, fork
+from tailrace.worker.main import WorkerSetup
+from tailrace.worker.report import READY, Failure
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+# What a forked process calls to become the worker with this number, place and generation.
+BecomeWorker = Callable[[WorkerSetup, tuple[int, int, int], Forked], NoReturn]
+
+# Bytes of a message.
+LARGEST: Final = 4096
+# The signals that reach a mold from a terminal or a service manager. Only the master acts on them.
+_IGNORED: Final = (
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR2),
+    *(signal.SIGTTIN, signal.SIGTTOU, signal.SIGURG),
+)
+
+
+def work(
+    channel: socket.socket,
+    forked: Forked,
+    settings: ServerSettings,
+    listeners: list[sockets.Listener],
+    setup: WorkerSetup,
+    become_worker: BecomeWorker,
+) -> NoReturn:
+    """Runs a mold from its fork to its end.
+
+    become_worker: called in a process that it has forked, with number, place and generation. Exit status: 0 when it was
+    told to end or its master has ended, CANNOT_START when the application could not be loaded.
+    """
+    atexit._clear()
+    atexit.register(log.shutdown)
+    forks.forget_all()
+    reader, writer = signals.wakeup_sockets()
+    reader.setblocking(False)
+    forks.keep_from_children(forked.pipe, channel, reader, writer)
+    sockets.keep_from_children(listeners, inherited=True)
+    status = 1
+    try:
+        # The kernel kills it when its master ends. Afterwards the channel says so, too.
+        end_with_parent(True)
+        _receive(writer)
+        signal.pthread_sigmask(signal.SIG_SETMASK, forked.mask)
+        set_title("mold", settings.app or "")
+        setup = replace(setup, application=_loaded(settings, setup))
+        # Again: the application may have set handlers.
+        _receive(writer)
+        gc.collect()
+        gc.freeze()
+        _report(forked.pipe, READY)
+        _serve(channel, reader, writer, setup, become_worker)
+        status = 0
+    except TailraceError as error:
+        status = CANNOT_START
+        _report(forked.pipe, Failure(str(error), error.exit_status, getattr(error, "user_traceback", "")).report())
+    except BaseException as error:
+        _report(forked.pipe, Failure(f"the mold failed: {error!r}", CANNOT_START, traceback.format_exc()).report())
+    finally:
+        leave(status)
+
+
+def _loaded(settings: ServerSettings, setup: WorkerSetup) -> WSGIApplication:
+    """The application. Raises LoadError."""
+    setup.variables.apply()
+    log_config.apply_again()
+    if setup.directory is not None:
+        directory.enter(setup.directory)
+    application = load.load(settings.app or "", factory=settings.factory)
+    log.revive()
+    others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
+    if others:
+        log.logger.warning(
+            "--preload: the application has started threads (%s), which do not exist in the workers; start them in the "
+            "hook post_fork",
+            ", ".join(others),
+        )
+    return application
+
+
+def _receive(writer: socket.socket) -> None:
+    """The numbers of SIGCHLD and SIGUSR1 arrive at the other end of `writer`; others do nothing."""
+    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGUSR1, *_IGNORED):
+        signal.signal(number, signals.ignore)
+
+
+def _report(pipe: int, said: bytes) -> None:
+    with contextlib.suppress(OSError):
+        while said:
+            said = said[os.write(pipe, said) :]
+        forks.forget(pipe)
+        os.close(pipe)
+
+
+def _serve(
+    channel: socket.socket,
+    reader: socket.socket,
+    writer: socket.socket,
+    setup: WorkerSetup,
+    become_worker: BecomeWorker,
+) -> None:
+    """Forks workers and reports their ends, until the master ends or says so and the last worker has ended."""
+    children: set[int] = set()
+    reported: set[int] = set()
+    is_leaving = False
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    poll.register(reader, select.POLLIN)
+    while children or not is_leaving:
+        poll.poll()
+        if signal.SIGUSR1 in _arrived(reader):
+            log.reopen()
+        for pid in children - reported:
+            # It stays as it is, so that its number is not used again.
+            try:
+                ending = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                # A thread of the application has reaped it.
+                channel.send(json.dumps({"ended": [pid, None]}).encode())
+                reported.add(pid)
+                continue
+            if ending is not None:
+                channel.send(json.dumps({"ended": [pid, _wait_status(ending)]}).encode())
+                reported.add(pid)
+        try:
+            message = channel.recv(LARGEST, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            continue
+        if not message:
+            return
+        said = json.loads(message)
+        if "reap" in said:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(said["reap"], 0)
+            children.discard(said["reap"])
+            reported.discard(said["reap"])
+        elif "leave" in said:
+            is_leaving = True
+        else:
+            number, place, generation = said["fork"]
+            try:
+                forked = fork()
+            except OSError as error:
+                channel.send(json.dumps({"failed": error.strerror}).encode())
+                continue
+            if forked.pid == 0:
+                try:
+                    for each in (channel, reader, writer):
+                        each.close()
+                    become_worker(setup, (number, place, generation), forked)
+                finally:
+                    os._exit(1)
+            children.add(forked.pid)
+            socket.send_fds(channel, [json.dumps({"forked": forked.pid}).encode()], [forked.pipe])
+            os.close(forked.pipe)
+
+
+def _arrived(reader: socket.socket) -> set[int]:
+    found = set()
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            found.add(signals.arrived(reader)[0])
+    return found
+
+
+def _wait_status(ending: os.waitid_result) -> int:
+    """As waitpid(2) gives it."""
+    if ending.si_code == os.CLD_EXITED:
+        return ending.si_status << 8
+    return ending.si_status | (0x80 if ending.si_code == os.CLD_DUMPED else 0)

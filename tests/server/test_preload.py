@@ -1,0 +1,265 @@
+"""`--preload`: the mold, which loads the application and forks the workers, and the master, which has no code of it."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from harness.operated import Checking, Operated
+from server.probes import eventually
+
+APP = """
+import gc
+import logging
+import os
+import sqlite3
+
+LOADED = os.getpid()
+
+def app(environ, start_response):
+    path = environ["PATH_INFO"][1:]
+    if path == "who":
+        body = f"{VERSION} {LOADED} {os.getpid()} {os.getppid()} {gc.get_freeze_count()}".encode()
+    elif path == "log":
+        logging.getLogger("tailrace").warning("logged by %d", os.getpid())
+        body = b""
+    else:
+        body = b"%d." % int(path) * (1 + int(path) % 7 * 997)
+    start_response(STATUS, [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
+    return [body]
+
+STATUS = "200 OK"
+"""
+
+
+def write(directory, version, more=""):
+    (directory / "app.new").write_text(f"{APP}\nVERSION = {version!r}\n{more}\n")
+    (directory / "app.new").rename(directory / "app.py")
+
+
+@pytest.fixture
+def operated(tmp_path):
+    write(tmp_path, "one")
+    return lambda *arguments: Operated(tmp_path, "app:app", "--preload", "--workers", "2", *arguments)
+
+
+def who(server):
+    version, mold, worker, parent, frozen = server.get("/who").body.decode().split()
+    return version, int(mold), int(worker), int(parent), int(frozen)
+
+
+def molds(server):
+    return [int(pid) for pid in re.findall(r"mold \(pid (\d+)\) has loaded the application", server.log)]
+
+
+def workers(server, count):
+    """The workers that have told they are ready, once there are so many."""
+    server.logged("ready in", count)
+    return [int(pid) for pid in re.findall(r"worker \d+ \(pid (\d+)\) ready in", server.log)]
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def zombies(server):
+    """Processes of its session that have ended and that nobody has reaped."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == server.process.pid and fields[0] == "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_workers_are_forked_from_the_mold_and_the_master_has_no_code_of_the_application(operated):
+    with operated() as server:
+        pids = workers(server, 2)
+        version, mold, worker, parent, frozen = who(server)
+        assert (version, parent, mold) == ("one", mold, molds(server)[0])
+        assert worker in pids
+        assert frozen > 1000
+        assert "sqlite" in Path(f"/proc/{worker}/maps").read_text()
+        assert "sqlite" not in Path(f"/proc/{server.master}/maps").read_text()
+        server.stop()
+        assert server.process.returncode == 0
+
+
+def test_a_reload_makes_another_mold_and_loses_nothing(operated, tmp_path):
+    with operated() as server, Checking(server.serves().address) as clients:
+        master = server.master
+        for turn in range(1, 6):
+            clients.go_on()
+            write(tmp_path, f"version-{turn}")
+            server.tell(signal.SIGHUP)
+            server.logged("reload complete", turn)
+            clients.go_on()
+            assert who(server)[0] == f"version-{turn}"
+        assert server.master == master
+        # Only the last mold is left, and nobody is a zombie.
+        server.until(lambda: [pid for pid in molds(server) if is_alive(pid)] == molds(server)[-1:], "one mold")
+        eventually(lambda: not zombies(server), "no zombies")
+        assert len(set(molds(server))) == 6
+
+
+def test_code_that_does_not_load_leaves_the_old_mold_and_its_workers(operated, tmp_path):
+    with operated() as server, Checking(server.serves().address) as clients:
+        first = molds(server)
+        write(tmp_path, "two", "raise RuntimeError('no such table')")
+        server.tell(signal.SIGHUP)
+        server.logged("reload failed, the old workers keep serving: importing app failed: RuntimeError: no such table")
+        assert "raise RuntimeError('no such table')" in server.log
+        clients.go_on()
+        # The old mold forks on.
+        os.kill(workers(server, 2)[0], signal.SIGKILL)
+        workers(server, 3)
+        assert {who(server)[0] for _ in range(6)} == {"one"}
+        assert molds(server) == first
+        write(tmp_path, "three")
+        server.tell(signal.SIGHUP)
+        server.logged("reload complete")
+        clients.faults.clear()  # a request of the worker that was killed may have failed
+        assert who(server)[0] == "three"
+
+
+def test_a_reload_during_a_reload_ends_the_mold_that_hangs(operated, tmp_path):
+    with operated() as server:
+        workers(server, 2)
+        os.mkfifo(tmp_path / "gate")
+        write(tmp_path, "two", "open('loads', 'w').close(); open('gate').read()")
+        server.tell(signal.SIGHUP)
+        server.logged("SIGHUP: loading the application")
+        server.until((tmp_path / "loads").exists, "the mold that hangs")
+        write(tmp_path, "three")
+        server.tell(signal.SIGHUP)
+        server.logged("SIGHUP: loading the application once more")
+        server.logged("reload complete")
+        assert who(server)[0] == "three"
+        server.until(lambda: len(server.processes()) == 4, "master, mold and two workers")
+        assert "reload failed" not in server.log
+
+
+def test_a_mold_that_is_killed_is_replaced_and_its_workers_serve_on(operated, tmp_path):
+    with operated() as server, Checking(server.serves().address) as clients:
+        first, second = workers(server, 2)
+        os.kill(molds(server)[0], signal.SIGKILL)
+        server.logged("was killed by SIGKILL; making another one in 1 s")
+        server.until(lambda: len(molds(server)) == 2, "another mold")
+        clients.go_on()
+        assert is_alive(first) and is_alive(second)
+        server.tell(signal.SIGHUP)
+        server.logged("reload complete")
+        clients.go_on()
+        # Also the workers of the mold that was killed have ended, and that is known.
+        server.logged(f"(pid {first}) has ended")
+        server.logged(f"(pid {second}) has ended")
+        assert who(server)[3] == molds(server)[-1]
+
+
+def test_an_orphan_that_is_killed_is_replaced_by_the_next_mold(operated):
+    with operated() as server:
+        first, _ = workers(server, 2)
+        os.kill(molds(server)[0], signal.SIGKILL)
+        server.until(lambda: len(molds(server)) == 2, "another mold")
+        os.kill(first, signal.SIGKILL)
+        third = workers(server, 3)[2]
+        assert f"(pid {first}) ended with an unknown status" in server.log
+        server.until(lambda: who(server)[2] == third, "an answer of its successor")
+        server.stop()
+        assert server.process.returncode == 0
+
+
+def test_a_mold_that_cannot_load_any_more_is_tried_again_while_the_workers_serve(operated, tmp_path):
+    with operated() as server:
+        first, second = workers(server, 2)
+        write(tmp_path, "two", "raise RuntimeError('no such table')")
+        os.kill(molds(server)[0], signal.SIGKILL)
+        server.logged("RuntimeError: no such table; making another one in 2 s")
+        os.kill(first, signal.SIGKILL)
+        server.logged(f"(pid {first}) ended with an unknown status, since its mold had ended before")
+        assert who(server)[:1] + who(server)[2:3] == ("one", second)
+        write(tmp_path, "three")
+        assert len(workers(server, 3)) == 3
+        server.stop()
+        assert server.process.returncode == 0
+
+
+def test_without_the_master_all_end(operated):
+    with operated() as server:
+        workers(server, 2)
+        os.kill(server.master, signal.SIGKILL)
+        server.until(lambda: not server.processes(), "the end of all processes")
+
+
+def test_a_stop_of_all_processes_at_once_is_clean(operated):
+    with operated() as server:
+        workers(server, 2)
+        # As a service manager does.
+        os.killpg(server.process.pid, signal.SIGTERM)
+        assert server.process.wait(20) == 0
+        server.until(lambda: not server.processes(), "the end of all processes")
+        assert "ERROR" not in server.log
+
+
+def test_a_reload_that_is_undone_after_its_trial_goes_back_to_the_old_mold(operated, tmp_path):
+    with operated("--reload-trial", "300") as server:
+        first, _ = workers(server, 2)
+        write(tmp_path, "two", "STATUS = '500 Internal Server Error'")
+        server.tell(signal.SIGHUP)
+        server.logged("is on trial for")
+
+        def is_undone():
+            server.get("/1")
+            return "reload undone" in server.log
+
+        server.until(is_undone, "the end of the trial")
+        server.until(lambda: [pid for pid in molds(server) if is_alive(pid)] == molds(server)[:1], "the first mold")
+        # The new code is still on the disk, but the old mold forks.
+        os.kill(first, signal.SIGKILL)
+        workers(server, 4)
+        assert {who(server)[0] for _ in range(8)} == {"one"}
+
+
+def test_the_mold_reopens_the_log_for_the_workers_that_it_forks(operated, tmp_path):
+    log = tmp_path / "own.log"
+    with operated("--log", str(log)) as server:
+        eventually(lambda: log.exists() and log.read_text().count("ready in") == 2, "two workers")
+        log.rename(tmp_path / "own.log.1")
+        server.tell(signal.SIGUSR1)
+        eventually(lambda: log.exists() and "log reopened" in log.read_text(), "the new file")
+        server.tell(signal.SIGTTIN)
+        eventually(lambda: "ready in" in log.read_text(), "a third worker")
+        third = re.search(r"worker 3 \(pid (\d+)\) ready in", log.read_text())[1]
+
+        def has_logged():
+            server.get("/log")
+            return f"logged by {third}" in log.read_text()
+
+        eventually(has_logged, "a line of the third worker in the new file")
+        assert "logged by" not in (tmp_path / "own.log.1").read_text()
+
+
+def pss(pids):
+    """Proportional memory in bytes: a page that n processes share counts 1/n in each."""
+    texts = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in pids]
+    return sum(int(re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)[1]) << 10 for text in texts)
+
+
+def test_workers_share_the_memory_of_what_was_loaded(tmp_path):
+    write(tmp_path, "one", "OBJECTS = [str(number) for number in range(500_000)]")
+    memory = {}
+    for way in ([], ["--preload"]):
+        with Operated(tmp_path, "app:app", "--workers", "4", *way) as server:
+            workers(server, 4)
+            for _ in range(40):
+                assert who(server)[0] == "one"
+            memory[bool(way)] = pss(server.processes())
+            server.stop()
+    assert memory[True] < memory[False] / 2, memory
