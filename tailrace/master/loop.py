@@ -373,6 +373,8 @@ class Master:
                 message = f"{killed} did not end in time and is killed"
                 _log_with_requests(logging.WARNING, message, killed, self._requests(killed))
             killed.send(signal.SIGKILL)
+            if self._molds is not None:
+                self._molds.killed(killed.pid, now)
         elif isinstance(action, Loading):
             if self._setup.application is None and self._molds is None:
                 announce_loading(self._settings)
@@ -460,9 +462,12 @@ class Master:
 
     def _tend_molds(self) -> None:
         """Forks with the mold that has loaded the application, and makes one where there is none."""
-        if (molds := self._molds) is None or self._plan.is_stopping:
+        if (molds := self._molds) is None:
             return
         now = time.monotonic()
+        molds.kill_hung(now)
+        if self._plan.is_stopping:
+            return
         if molds.has_loaded():
             loaded, is_reload = molds.loading, molds.current is not None
             assert loaded is not None
@@ -483,6 +488,7 @@ class Master:
         if self._molds is None:
             return []
         times = [now + _ORPHAN_INTERVAL] if self._molds.has_orphans else []
+        times += [at for at in (self._molds.wake_at(),) if at is not None]
         if self._plan.is_stopping:
             return times
         if (loading := self._molds.loading) is not None and not loading.is_named:

@@ -1,10 +1,13 @@
 """`--preload`: the mold, a process between the master and the workers. It loads the application once, and forks the
 workers, which share its memory. The master has no code of the application, so a reload makes another mold.
 
-Master and mold talk over a socket with messages in JSON. The master orders a fork, with the writing end of the pipe for
-the worker's report; the answer is the process id. The mold reports the end of a worker before it reaps it, and reaps it
-when the master says so: until then no other process can have that id. A mold ends with its master; one that is no
-longer needed ends with its last worker.
+Master and mold exchange JSON messages over a socket:
+
+- master: `{"fork": [number, place, generation]}`. Answer: `{"forked": pid}` with the reading end of the pipe for the
+  worker's report, or `{"failed": reason}`.
+- mold: `{"ended": [pid, wait status]}`, before it reaps the worker. Until the master answers `{"reap": pid}`, no other
+  process can have that id, so the master signals no stranger.
+- master: `{"leave": true}`: the mold ends with its last worker. It also ends when the master has closed the socket.
 
 Thread: the main thread of either process, the only one of it.
 """
@@ -21,19 +24,19 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
+from tailrace.logs import log
 from tailrace.master.plan import SLOW_BOOT_AFTER
 from tailrace.master.workers import Ending, Worker
 from tailrace.system import forks
 from tailrace.worker.fork import Forked, fork
 from tailrace.worker.mold import LARGEST
 
-if TYPE_CHECKING:
-    pass
-
 # A mold that has not forked within this time (seconds) hangs, and is killed.
 _FORKING: Final = 10.0
+# A mold that has not reported the end of a killed worker within this time (seconds) hangs, and is killed.
+_REPORTING: Final = 5.0
 # How long a mold may take to end at the end of the master (seconds), for its exit functions.
 _LEAVING: Final = 5.0
 
@@ -44,7 +47,8 @@ class Mold:
 
     process: its process and its report, like those of a worker. channel: the master's end of the socket. children: the
     workers that it has forked and that have not ended, each with the time at which it began. is_closed: it has closed
-    its end of the socket. is_named: the log says that it loads for long.
+    its end of the socket. is_named: the log says that it loads for long. reports_by: when it must have
+    reported the end of a worker, by the monotonic clock.
     """
 
     process: Worker
@@ -53,6 +57,7 @@ class Mold:
     has_ended: bool = False
     is_closed: bool = False
     is_named: bool = False
+    reports_by: float | None = None
     _ended: list[tuple[int, Ending]] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -110,6 +115,8 @@ class Mold:
         """The workers that have ended since the last call, and how; the caller must `reap` each."""
         self._read()
         found, self._ended = self._ended, []
+        if found:
+            self.reports_by = None
         yield from found
         if self.has_ended:
             # The kernel has given its workers another parent, which reaps them.
@@ -174,6 +181,24 @@ class Molds:
                 self.current.leave()
             self.current = self._former
         self._former = None
+
+    def killed(self, pid: int, now: float) -> None:
+        """This worker was sent SIGKILL: its mold is to report the end."""
+        for each in self._all:
+            if pid in each.children and each.reports_by is None:
+                each.reports_by = now + _REPORTING
+
+    def kill_hung(self, now: float) -> None:
+        """Kills each mold that has not reported in time."""
+        for each in self._all:
+            if each.reports_by is not None and now >= each.reports_by and not each.has_ended:
+                log.logger.error("%s hangs and is killed", each)
+                each.reports_by = None
+                each.process.send(signal.SIGKILL)
+
+    def wake_at(self) -> float | None:
+        """When `kill_hung` may have something to do; None: never."""
+        return min((each.reports_by for each in self._all if each.reports_by is not None), default=None)
 
     def leave(self) -> None:
         """No more workers are needed."""

@@ -67,7 +67,7 @@ def work(
     reader.setblocking(False)
     forks.keep_from_children(forked.pipe, channel, reader, writer)
     sockets.keep_from_children(listeners, inherited=True)
-    status = 1
+    process, status, has_reported = os.getpid(), 1, False
     try:
         # The kernel kills it when its master ends. Afterwards the channel says so, too.
         end_with_parent(True)
@@ -79,6 +79,7 @@ def work(
         _receive(writer)
         gc.collect()
         gc.freeze()
+        has_reported = True
         _report(forked.pipe, READY)
         _serve(channel, reader, writer, setup, become_worker)
         status = 0
@@ -86,7 +87,13 @@ def work(
         status = CANNOT_START
         _report(forked.pipe, Failure(str(error), error.exit_status, getattr(error, "user_traceback", "")).report())
     except BaseException as error:
-        _report(forked.pipe, Failure(f"the mold failed: {error!r}", CANNOT_START, traceback.format_exc()).report())
+        if os.getpid() != process:
+            # A child that the application has forked.
+            forks.leave(error)
+        if has_reported:
+            log.logger.exception("the mold ended with an exception; please report it")
+        else:
+            _report(forked.pipe, Failure(f"the mold failed: {error!r}", CANNOT_START, traceback.format_exc()).report())
     finally:
         leave(status)
 

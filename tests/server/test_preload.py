@@ -176,6 +176,20 @@ def test_an_orphan_that_is_killed_is_replaced_by_the_next_mold(operated):
         assert server.process.returncode == 0
 
 
+def test_a_mold_that_hangs_keeps_nobody_from_ending(operated, tmp_path):
+    with operated("--graceful-timeout", "0.5") as server:
+        workers(server, 2)
+        os.kill(molds(server)[0], signal.SIGSTOP)
+        write(tmp_path, "two")
+        server.tell(signal.SIGHUP)
+        server.logged("reload complete")
+        assert who(server)[0] == "two"
+        server.logged(f"mold (pid {molds(server)[0]}) hangs and is killed")
+        server.until(lambda: len(server.processes()) == 4, "master, mold and two workers")
+        server.stop()
+        assert server.process.returncode == 0
+
+
 def test_a_mold_that_cannot_load_any_more_is_tried_again_while_the_workers_serve(operated, tmp_path):
     with operated() as server:
         first, second = workers(server, 2)

@@ -159,11 +159,11 @@ impl ResponseState {
             }
             Phase::Over => {
                 self.phase.replace(py, Phase::Over);
-                "start_response() or write() was called after the response had ended"
+                "start_response(), write() or wsgi.early_hints was called after the response had ended"
             }
             Phase::Abandoned => {
                 self.phase.replace(py, Phase::Abandoned);
-                "start_response() or write() was called after the response had ended"
+                "start_response(), write() or wsgi.early_hints was called after the response had ended"
             }
             Phase::Taken => "two threads work on one response at the same time",
         };
