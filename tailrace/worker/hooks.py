@@ -105,6 +105,11 @@ class Hooks:
     module: str = ""
     functions: Mapping[str, Callable[..., object]] = field(default_factory=dict)
 
+    @property
+    def prepares_workers(self) -> bool:
+        """Whether one of its functions prepares each worker for requests."""
+        return POST_FORK in self.functions or WORKER_START in self.functions
+
     def on_start(self) -> None:
         """In the master, before the first worker. Raises HookError."""
         self._call(ON_START)

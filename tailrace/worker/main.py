@@ -58,13 +58,15 @@ class WorkerSetup:
     """What all workers of a master have in common.
 
     application: None when each worker loads it. directory: where to load it, by the name that the operator uses; None
-    when the application is loaded already. variables: those of `--env-file`.
+    when the application is loaded already. variables: those of `--env-file`. is_warm: the application has answered the
+    requests of `--warmup`.
     """
 
     application: WSGIApplication | None
     directory: str | None
     hooks: Hooks
     variables: Variables
+    is_warm: bool = False
 
 
 @dataclass(frozen=True)
@@ -253,7 +255,8 @@ def _prepare(start: WorkerStart, settings: ServerSettings, listeners: list[socke
             application = load.load(settings.app or "", factory=settings.factory)
             log.revive()
         setup.hooks.worker_start(start.info)
-        warm_up(application, settings)
+        if not setup.is_warm:
+            warm_up(application, settings)
         application = setup.hooks.around(application, debug=settings.debug, gevent=settings.gevent)
         setup.hooks.follow()
     except TailraceError as error:

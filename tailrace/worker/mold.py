@@ -31,6 +31,7 @@ from tailrace.system.title import set_title
 from tailrace.worker.fork import Forked, fork
 from tailrace.worker.main import WorkerSetup
 from tailrace.worker.report import READY, Failure
+from tailrace.worker.warmup import warm_up
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -74,7 +75,15 @@ def work(
         _receive(writer)
         signal.pthread_sigmask(signal.SIG_SETMASK, forked.mask)
         set_title("mold", settings.app or "")
-        setup = replace(setup, application=_loaded(settings, setup))
+        before = _sockets()
+        application = _loaded(settings, setup)
+        # Otherwise the hooks come first, in each worker.
+        is_warm = not setup.hooks.prepares_workers
+        if is_warm:
+            warm_up(application, settings)
+        _warn_of_threads()
+        _warn_of_connections(before)
+        setup = replace(setup, application=application, is_warm=is_warm)
         # Again: the application may have set handlers.
         _receive(writer)
         gc.collect()
@@ -106,6 +115,10 @@ def _loaded(settings: ServerSettings, setup: WorkerSetup) -> WSGIApplication:
         directory.enter(setup.directory)
     application = load.load(settings.app or "", factory=settings.factory)
     log.revive()
+    return application
+
+
+def _warn_of_threads() -> None:
     others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
     if others:
         log.logger.warning(
@@ -113,7 +126,42 @@ def _loaded(settings: ServerSettings, setup: WorkerSetup) -> WSGIApplication:
             "hook post_fork",
             ", ".join(others),
         )
-    return application
+
+
+def _sockets() -> set[int]:
+    """The descriptors of this process that are sockets."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        # The folder itself is open only while it is listed.
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                found.add(int(name))
+    return found
+
+
+def _warn_of_connections(before: set[int]) -> None:
+    """Names the servers to which the application is connected: workers must not share a connection.
+
+    before: the sockets that are not the application's.
+    """
+    peers = []
+    for descriptor in sorted(_sockets() - before):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as found:
+            if found.type != socket.SOCK_STREAM:
+                # Such as the socket of a log.
+                continue
+            peer = found.getpeername()
+            if found.family == socket.AF_UNIX:
+                # A pair of sockets has no name, and is nobody's connection to a server.
+                peers += [str(peer)] if peer else []
+            else:
+                peers.append(f"{peer[0]}:{peer[1]}")
+    if peers:
+        log.logger.warning(
+            "--preload: the application has opened connections (to %s), which all workers would share; drop them in "
+            "the hook post_fork, and open others there",
+            ", ".join(peers),
+        )
 
 
 def _receive(writer: socket.socket) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -258,6 +259,20 @@ def test_the_mold_reopens_the_log_for_the_workers_that_it_forks(operated, tmp_pa
 
         eventually(has_logged, "a line of the third worker in the new file")
         assert "logged by" not in (tmp_path / "own.log.1").read_text()
+
+
+def test_connections_that_workers_would_share_are_named(operated, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as database:
+        port = database.getsockname()[1]
+        opens = f"import socket\nPAIR = socket.socketpair()\nDATABASE = socket.create_connection(('127.0.0.1', {port}))"
+        write(tmp_path, "one", opens)
+        with operated() as server:
+            server.logged(f"--preload: the application has opened connections (to 127.0.0.1:{port}), which all workers")
+            server.stop()
+    write(tmp_path, "two", "import socket\nPAIR = socket.socketpair()")
+    with operated() as server:
+        workers(server, 2)
+        assert "opened connections" not in server.log
 
 
 def pss(pids):

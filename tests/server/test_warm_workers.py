@@ -66,3 +66,26 @@ def test_a_warm_up_that_fails_ends_the_start(operated, tmp_path):
     with operated() as server:
         assert server.process.wait(20) == 3
         assert "--warmup /a: the application raised RuntimeError: no database" in server.log
+
+
+def test_a_preloaded_application_is_warmed_up_once_unless_hooks_prepare_the_workers(operated, tmp_path):
+    with operated("--workers", "2", "--preload") as server:
+        server.logged("ready in", 2)
+        assert server.log.count("--warmup /a: 200 OK in ") == 1
+        server.stop()
+    (tmp_path / "prepared.py").write_text("def worker_start(worker): pass\n")
+    with operated("--workers", "2", "--preload", "--hooks", "prepared") as server:
+        server.logged("ready in", 2)
+        assert server.log.count("--warmup /a: 200 OK in ") == 2
+        server.stop()
+
+
+def test_a_mold_whose_warm_up_fails_undoes_the_reload(operated, tmp_path):
+    with operated("--workers", "2", "--preload") as server:
+        server.logged("ready in", 2)
+        with Checking(server.address) as clients:
+            (tmp_path / "broken").touch()
+            server.tell(signal.SIGHUP)
+            server.logged("reload failed, the old workers keep serving: --warmup /a: the application raised")
+            clients.go_on()
+        server.stop()
