@@ -905,8 +905,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         TIMES,
         details=(
             "If that worker does worse than the old workers in the same time, it ends and they stay, as if the new "
-            "code had not loaded. It does worse if its share of 5xx responses is more than twice theirs plus one "
-            "percentage point, if its 95th percentile of the application's time is more than 1.5 times theirs plus "
+            "code had not loaded. It does worse if its share of 5xx responses is clearly more than twice theirs plus "
+            "one percentage point, if its 95th percentile of the application's time is more than 1.5 times theirs plus "
             "50 ms, or if it crashes or hangs. See [Trial](processes.md#trial). 0: no trial."
         ),
         example=10,

@@ -3,7 +3,9 @@
 Two figures are compared, of the responses that both have finished since the trial began:
 
 - The share of 5xx responses. It is worse if it is more than twice that of the old workers plus one percentage point,
-  and there are at least three such responses. This is checked throughout the trial.
+  and there are at least three such responses. This is checked throughout the trial, often with few responses, so the
+  number of 5xx responses must also be above that bound by three standard deviations (the square root of the number):
+  otherwise chance would undo one in five reloads of an application whose share is always 5%.
 - The 95th percentile of the time that the application takes to return its first block. It is worse if it is more than
   1.5 times that of the old workers plus 50 ms, and both have finished at least 100 responses. This is checked at the
   end only, since the first requests to a new worker are often slow.
@@ -13,6 +15,7 @@ No process, clock or log is used here. Thread: the master's only one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -23,6 +26,7 @@ from tailrace.status import counts
 _FEWEST_ERRORS: Final = 3
 _MORE_ERRORS: Final = 2.0
 _ERROR_MARGIN: Final = 0.01
+_DEVIATIONS: Final = 3.0
 _FEWEST_TIMES: Final = 100
 _LONGER: Final = 1.5
 _TIME_MARGIN: Final = 0.05
@@ -61,7 +65,8 @@ class Trial:
 
 def fault(new: Figures, old: Figures, *, is_over: bool) -> str:
     """What is worse of the new worker, as a phrase; empty: nothing."""
-    if new.errors >= _FEWEST_ERRORS and new.share > _MORE_ERRORS * old.share + _ERROR_MARGIN:
+    bound = new.responses * (_MORE_ERRORS * old.share + _ERROR_MARGIN)
+    if new.errors >= _FEWEST_ERRORS and new.errors > bound + _DEVIATIONS * math.sqrt(bound):
         return "has more errors"
     if is_over and new.p95 is not None and old.p95 is not None and new.p95 > _LONGER * old.p95 + _TIME_MARGIN:
         return "is slower"

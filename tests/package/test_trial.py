@@ -138,10 +138,15 @@ def judged(new, *old, began=(), is_over=True):
     [
         (counts(50, 3), counts(1000), "has more errors"),
         (counts(50, 2), counts(1000), ""),
-        (counts(1000, 10), counts(1000), ""),
-        (counts(1000, 11), counts(1000), "has more errors"),
-        (counts(1000, 110), counts(1000, 50), ""),
-        (counts(1000, 111), counts(1000, 50), "has more errors"),
+        # 1% are 10, whose deviation is 3.2.
+        (counts(1000, 19), counts(1000), ""),
+        (counts(1000, 20), counts(1000), "has more errors"),
+        # 11% are 110, whose deviation is 10.5.
+        (counts(1000, 141), counts(1000, 50), ""),
+        (counts(1000, 142), counts(1000, 50), "has more errors"),
+        # 11% are 2.2, whose deviation is 1.5.
+        (counts(20, 6), counts(1000, 50), ""),
+        (counts(20, 7), counts(1000, 50), "has more errors"),
         (counts(3, 3), counts(), "has more errors"),
         (counts(100, seconds=0.2), counts(100, seconds=0.1), ""),
         (counts(100, seconds=0.21), counts(100, seconds=0.1), "is slower"),
@@ -163,9 +168,9 @@ def test_what_old_workers_did_before_the_trial_does_not_count():
     before = counts(1000, 500, seconds=2.0)
     now = added([before, counts(100, seconds=0.1)])
     # All old workers together: 200 responses in 0.1 s.
-    assert judged(counts(100, 3, seconds=0.1), now, now, began=[before, before]) == "has more errors"
+    assert judged(counts(100, 5, seconds=0.1), now, now, began=[before, before]) == "has more errors"
     assert judged(counts(100, seconds=0.3), now, now, began=[before, before]) == "is slower"
-    assert judged(counts(100, 3, seconds=0.3), now, now) == ""
+    assert judged(counts(100, 5, seconds=0.3), now, now) == ""
 
 
 def test_five_percent_may_take_long():
