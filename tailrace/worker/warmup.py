@@ -57,27 +57,27 @@ def _ask(application: WSGIApplication, target: str, settings: ServerSettings) ->
     began = time.monotonic()
     try:
         status, body = _answer(application, environ_of(target, settings))
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # also time-outs of gevent and asyncio, which are no Exception
         raise LoadError(
             f"--warmup {target}: the application raised {summary(error)}",
             formatted(error, users_frames(error.__traceback__)),
         ) from error
-    if not status[:3].isdigit() or len(status) < 3:
+    if not isinstance(status, str) or not status[:3].isdigit() or len(status) < 3:
         raise LoadError(f"--warmup {target}: the application did not call start_response with a status (PEP 3333)")
     if status[0] >= "5":
         raise LoadError(f"--warmup {target}: the response is {status}; its body begins: {_shown(body)}")
     log.logger.info("--warmup %s: %s in %.2f s", target, status, time.monotonic() - began)
 
 
-def _answer(application: WSGIApplication, environ: WSGIEnvironment) -> tuple[str, bytes]:
-    """The status, and the beginning of the body."""
-    heads: list[str] = []
+def _answer(application: WSGIApplication, environ: WSGIEnvironment) -> tuple[object, bytes]:
+    """The status as the application gave it, and the beginning of the body."""
+    heads: list[object] = []
     body = bytearray()
 
     def take(block: bytes) -> None:
         body.extend(block[: max(0, _SHOWN - len(body))])
 
-    def start_response(status: str, fields: Any, exc_info: Any = None) -> Callable[[bytes], object]:
+    def start_response(status: object, fields: Any, exc_info: Any = None) -> Callable[[bytes], object]:
         heads.append(status)
         return take
 

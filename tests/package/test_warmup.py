@@ -1,6 +1,7 @@
 """`--warmup`: what the application is asked, and which answers are errors."""
 
 import threading
+from asyncio import CancelledError
 from wsgiref.validate import validator
 
 import pytest
@@ -83,10 +84,10 @@ def test_a_server_error_is_shown_with_its_body_and_ends_the_warm_up():
     assert (len(app.environs), app.closed) == (1, 1)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("no database"), SystemExit("no database")])
-def test_an_exception_is_shown_with_the_traceback_of_the_application(error):
+@pytest.mark.parametrize("kind", [RuntimeError, SystemExit, KeyboardInterrupt, CancelledError])
+def test_an_exception_is_shown_with_the_traceback_of_the_application(kind):
     def app(environ, start_response):
-        raise error
+        raise kind("no database")
 
     with pytest.raises(LoadError, match=r"--warmup /: the application raised .*no database") as caught:
         asked(app, "/")
@@ -97,6 +98,12 @@ def test_an_exception_is_shown_with_the_traceback_of_the_application(error):
 def test_an_application_that_does_not_start_a_response_is_told_so():
     with pytest.raises(LoadError, match="did not call start_response"):
         asked(lambda environ, start_response: [b"a"], "/")
+
+
+@pytest.mark.parametrize("status", [500, b"500 Internal Server Error", "", "up"])
+def test_a_status_that_is_none_is_an_error(status):
+    with pytest.raises(LoadError, match="did not call start_response with a status"):
+        asked(App(status), "/")
 
 
 def test_what_is_written_counts_and_an_exception_after_the_head_replaces_the_status():
