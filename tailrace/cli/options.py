@@ -37,9 +37,12 @@ from tailrace.cli.option import (
 
 
 def _warmup(raw: str) -> str:
-    url = urlsplit(raw)
-    is_url = url.scheme in ("http", "https") and bool(url.hostname)
-    if not raw.isascii() or any(each <= " " for each in raw) or not (is_url or (raw[0] == "/" and raw[1:2] != "/")):
+    try:
+        url = urlsplit(raw)
+        is_url = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # brackets that do not match, or what is no port
+        is_url = False
+    if not raw.isascii() or any(each <= " " for each in raw) or not (is_url or (raw[:1] == "/" and raw[1:2] != "/")):
         raise ValueError("must be a path that begins with / or an http or https URL, without spaces, in ASCII")
     return raw
 

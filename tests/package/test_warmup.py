@@ -116,7 +116,10 @@ def test_what_is_written_counts_and_an_exception_after_the_head_replaces_the_sta
         asked(app, "/")
 
 
-@pytest.mark.parametrize("target", ["cart", "//a", "ftp://a/", "/a b", "http:///a", "/é"])
+@pytest.mark.parametrize(
+    "target",
+    ["", "cart", "//a", "ftp://a/", "/a b", "http:///a", "/é", "http://a:65536/", "http://a:b/", "http://[::1/"],
+)
 def test_what_is_no_path_is_an_error(target):
     with pytest.raises(ConfigError, match="must be a path"):
         from_keywords({"warmup": [target]})
