@@ -34,6 +34,10 @@ CONFIG_VARIABLE: Final = "TAILRACE_CONFIG"
 DEFAULT: Final = "default"
 # The default of graceful_timeout with --reload (seconds): who saves a file waits for the new code.
 _RELOAD_GRACE: Final = 1.0
+_LIMITS_OF_CLIENTS: Final = ("max_requests_per_client", "max_connections_per_client")
+_ALL_TRUSTED: Final = (
+    "no effect with --trusted-proxies *: trusted peers are not limited; name the addresses of the proxies instead"
+)
 # An error shows at most this many characters of a wrong value.
 _MOST_SHOWN: Final = 200
 _NAMES: Final = {name: name for name in BY_NAME}
@@ -193,6 +197,10 @@ def without_effect(settings: Settings, *, has_master: bool) -> list[str]:
                 raise ConfigError(f"{option.flag} cannot be combined with {place.value}: {reason}; remove one")
             flags.setdefault(f"no effect {place.where}: {reason}", []).append(option.flag)
             break
+    if "*" in chosen.trusted_proxies:
+        for name in _LIMITS_OF_CLIENTS:
+            if getattr(chosen, name):
+                flags.setdefault(_ALL_TRUSTED, []).append(BY_NAME[name].flag)
     lines = [f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} {line}" for line, names in flags.items()]
     return lines + static_settings.without_effect(chosen)
 

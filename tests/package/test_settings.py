@@ -361,6 +361,15 @@ def test_options_without_effect_for_one_reason_share_a_line():
     assert without_effect(from_keywords({}), has_master=False) == []
 
 
+def test_limits_of_clients_are_of_no_effect_where_every_peer_is_trusted():
+    limits = {"max_requests_per_client": "5/s", "max_connections_per_client": 0}
+    assert without_effect(from_keywords({"trusted_proxies": "*", **limits}), has_master=True) == [
+        "--max-requests-per-client has no effect with --trusted-proxies *: trusted peers are not limited; name the "
+        "addresses of the proxies instead"
+    ]
+    assert without_effect(from_keywords({"trusted_proxies": "10.0.0.0/8", **limits}), has_master=True) == []
+
+
 def test_a_long_value_is_shown_by_its_beginning():
     with pytest.raises(ConfigError, match=r"^--threads '9{199}\.\.\.: must be at most 4096$"):
         resolve({"threads": "9" * 5000}, {})
