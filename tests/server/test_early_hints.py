@@ -90,6 +90,59 @@ def app(environ, start_response):
 """
 
 
+def test_a_late_hint_and_one_of_a_forked_process_raise_and_harm_no_other_response(tmp_path):
+    (tmp_path / "late.py").write_text(LATE)
+    with Server("late:app", "--early-hints", directory=tmp_path) as serving, serving.client() as client:
+        for number in range(2):
+            answer = ask(client, "/keep")
+            assert (hints(answer), answer.body) == ([[("X-A", "thread")]], b"")
+            answer = ask(client, "/late")
+            assert (answer.interim, answer.body[:13]) == ([], b"RuntimeError:"), number
+            assert b"after the response had ended" in answer.body
+        answer = ask(client, "/fork")
+        assert answer.interim == []
+        assert b"in a process that the application has forked" in answer.body
+
+
+LATE = """
+import os
+import threading
+
+kept = []
+
+def call(hint, *headers):
+    try:
+        hint(list(headers))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".encode()
+    return b""
+
+def app(environ, start_response):
+    hint = environ["wsgi.early_hints"]
+    said = b""
+    if environ["PATH_INFO"] == "/keep":
+        kept.append(hint)
+        thread = threading.Thread(target=call, args=(hint, ("X-A", "thread")))
+        thread.start()
+        thread.join()
+    elif environ["PATH_INFO"] == "/late":
+        said = call(kept[-1], ("X-A", "late"))
+    else:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(writer, call(hint, ("X-A", "child")))
+            os._exit(0)
+        os.waitpid(child, 0)
+        # Not to the end: gevent closes later than it is told.
+        said = os.read(reader, 1000)
+        os.close(reader)
+        os.close(writer)
+    start_response("200 OK", [("Content-Length", str(len(said)))])
+    return [said]
+"""
+
+
 def test_without_the_option_there_is_no_such_key():
     with Server("early_hints:app") as serving, serving.client() as client:
         answer = ask(client)
