@@ -72,7 +72,7 @@ def await_page(url: str) -> None:
 
 
 def measured(name: str, requests: int, port: int) -> list[float]:
-    """The MiB of each process, the first one first, after so many requests to each worker."""
+    """The memory of each process in MiB, the root process first, after this number of requests per worker."""
     url = f"http://127.0.0.1:{port}/"
     command = [sys.executable, "-m", *SERVERS[name], f"127.0.0.1:{port}"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:

@@ -775,9 +775,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Maximum number of connections of one client, to all workers together. 0: no limit.",
         LIMITS,
         details=(
-            "A further connection gets 429 and is closed. A client is an IPv4 address or an IPv6 /64. Connections from "
-            "`--trusted-proxies` and through UNIX sockets are not limited, unless a PROXY header names the client. See "
-            "[Limits per client](deploy.md#limits-per-client)."
+            "A further connection is closed, after 429 where possible. A client is an IPv4 address or an IPv6 /64. "
+            "Connections from `--trusted-proxies` and through UNIX sockets are not limited, unless a PROXY header "
+            "names the client. See [Limits per client](deploy.md#limits-per-client)."
         ),
         core="client_connections",
         example=100,
@@ -987,8 +987,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         RESPONSES,
         details=(
             "It is a callable for a list of header tuples, as in gunicorn. Turn it on only if the proxy in front "
-            "passes on interim responses: nginx before 1.29 takes them for the response. See [Early "
-            "Hints](http.md#early-hints)."
+            "passes on interim responses. nginx before 1.29 takes them for the final response if it uses HTTP/1.1. See "
+            "[Early Hints](http.md#early-hints)."
         ),
         core="early_hints",
     ),

@@ -153,7 +153,8 @@ def seconds(*, zero: bool, most: float = _LONGEST) -> Kind:
 
 
 def rate() -> Kind:
-    """So many in a period of so many seconds, as a pair: `10/s`, `600/min`, `100/h`. Empty: None, any number."""
+    """A number per period, as a pair of that number and the period in seconds: `10/s`, `600/min`, `100/h`. Empty: None,
+    no limit."""
 
     def read(raw: object) -> tuple[int, int] | None:
         if raw is None or raw == "":

@@ -433,9 +433,9 @@ class Master:
 
     # The mold
 
-    def _start_mold(self, generation: int) -> Mold:
+    def _start_mold(self) -> Mold:
         """Raises OSError."""
-        return mold.start(self._run_mold, generation, time.monotonic())
+        return mold.start(self._run_mold, time.monotonic())
 
     def _run_mold(self, channel: socket.socket, forked: Forked) -> NoReturn:
         """In the forked process."""
@@ -631,7 +631,7 @@ class Master:
             if each.watch is not None and (hangs := each.watch.hangs(now, *self._board.signs_of_life(each.place))):
                 self._replace_hung(each, hangs, now)
                 continue
-            if not each.due:
+            if not each.due and self._plan.may_recycle:
                 resident = each.resident() if each.allowance.rss is not None else 0
                 each.due = each.allowance.exceeded(now, self._board.counters(each.place), resident)
                 if each.due:
@@ -639,7 +639,7 @@ class Master:
                     requests = self._requests(each) if each.allowance.is_stuck else None
                     _log_with_requests(logging.INFO, message, each, requests)
 
-        if (most := self._settings.memory_in_use_limit) is not None:
+        if (most := self._settings.memory_in_use_limit) is not None and self._plan.may_recycle:
             self._check_cgroup(most)
 
     def _check_cgroup(self, most: int) -> None:
@@ -668,8 +668,9 @@ class Master:
         if (current := self._trial) is None:
             return
         if (ends := self._plan.trial_ends) is None:
-            # A stop, a further reload, or the end of the worker.
             self._trial = None
+            if current.worker.is_serving and self._plan.has_current_code(current.worker):
+                log.logger.info("reload accepted: no old worker is left to compare %s with", current.worker)
             return
         now, old_workers = time.monotonic(), self._old_workers()
         if now < ends and now < self._check_at:
@@ -680,21 +681,28 @@ class Master:
         if old_workers and (fault := trial.fault(new, old, is_over=now >= ends)):
             self._trial = None
             self._plan.reject()
-            self._log_undone(f"{current.worker} {fault} (--reload-trial): {figures}")
+            self._undo(f"{current.worker} {fault} (--reload-trial): {figures}")
         elif now >= ends:
             self._trial = None
             self._plan.accept()
             log.logger.info("reload accepted: %s had %s", current.worker, figures)
 
-    def _log_undone(self, why: str) -> None:
+    def _undo(self, why: str) -> None:
+        """The plan has rejected the reload."""
         log.logger.error("reload undone, the old workers keep serving: %s", why)
         self._go_back(why)
 
     def _go_back(self, why: str) -> None:
-        """The reload has ended: workers have the old code again, where the old mold forks them."""
+        """The reload has failed. If the old mold lives, it forks workers with the old code again."""
         self._service.reload_failed(why)
-        if self._molds is not None:
-            self._molds.go_back()
+        has_old_code = self._molds is not None and self._molds.go_back()
+        if has_old_code:
+            self._plan.keeps_rejected_code_out = False
+        elif self._plan.keeps_rejected_code_out:
+            log.logger.warning(
+                "restore the old code: until the next reload, no worker is recycled (--max-requests, --max-lifetime, "
+                "--max-rss), because its successor would load the rejected code"
+            )
 
     def _replace_hung(self, each: Worker, hangs: str, now: float) -> None:
         message = f"{each} {hangs}; killing and replacing it"
@@ -704,7 +712,7 @@ class Master:
         each.send(report.STACKS)
         each.replaced_for = HANG
         if self._plan.hangs(each, now):
-            self._log_undone(f"{each} hung while it was on trial (--reload-trial)")
+            self._undo(f"{each} hung while it was on trial (--reload-trial)")
 
     # Status
 

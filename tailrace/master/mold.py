@@ -135,11 +135,10 @@ class Mold:
 
 
 class Molds:
-    """The molds of a master. start: forks one for this generation."""
+    """The molds of a master. start: forks one."""
 
-    def __init__(self, start: Callable[[int], Mold]) -> None:
+    def __init__(self, start: Callable[[], Mold]) -> None:
         self._start = start
-        self._generation = 0
         self.loading: Mold | None = None
         # The one that forks; and the one before, to which the master goes back if the code of a reload is not good.
         self.current: Mold | None = None
@@ -147,10 +146,9 @@ class Molds:
         self._all: list[Mold] = []
 
     def load(self) -> None:
-        """Makes another mold, in place of one that still loads. Raises OSError."""
+        """Starts another mold. One that is still loading is killed. Raises OSError."""
         self.stop_loading()
-        self._generation += 1
-        self.loading = self._start(self._generation)
+        self.loading = self._start()
         self._all.append(self.loading)
 
     def stop_loading(self) -> None:
@@ -174,13 +172,15 @@ class Molds:
             self._former.leave()
             self._former = None
 
-    def go_back(self) -> None:
-        """The code of the current mold is not good: the one before forks again, if it lives."""
-        if self._former is not None and not self._former.has_ended:
-            if self.current is not None:
-                self.current.leave()
-            self.current = self._former
-        self._former = None
+    def go_back(self) -> bool:
+        """The code of the current mold is not good: the one before forks again. False: that one has ended."""
+        former, self._former = self._former, None
+        if former is None or former.has_ended:
+            return False
+        if self.current is not None:
+            self.current.leave()
+        self.current = former
+        return True
 
     def killed(self, pid: int, now: float) -> None:
         """This worker was sent SIGKILL: its mold is to report the end."""
@@ -288,7 +288,7 @@ def _began(pid: int) -> str:
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def start(run: Callable[[socket.socket, Forked], NoReturn], generation: int, now: float) -> Mold:
+def start(run: Callable[[socket.socket, Forked], NoReturn], now: float) -> Mold:
     """Forks a mold. run: called in it. Raises OSError."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
@@ -306,4 +306,4 @@ def start(run: Callable[[socket.socket, Forked], NoReturn], generation: int, now
     theirs.close()
     ours.setblocking(False)
     forks.keep_from_children(ours)
-    return Mold(Worker(0, -1, generation, forked.pid, now, report=forked.pipe), ours)
+    return Mold(Worker(0, -1, 0, forked.pid, now, report=forked.pipe), ours)

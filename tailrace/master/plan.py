@@ -154,6 +154,8 @@ class Plan:
         self._has_told_loading = False
         # False while nothing can be forked.
         self.may_fork = True
+        # True after a rejected reload, if a successor would have the rejected code: workers are not recycled.
+        self.keeps_rejected_code_out = False
 
     @property
     def is_over(self) -> bool:
@@ -179,6 +181,11 @@ class Plan:
     def serving(self) -> list[Worker]:
         """The workers that serve and have not been told to end."""
         return [worker for worker in self.workers if worker.is_serving]
+
+    @property
+    def may_recycle(self) -> bool:
+        """False while a successor would have code that is on trial or was rejected."""
+        return self._trial_ends is None and not self.keeps_rejected_code_out
 
     @property
     def trial_ends(self) -> float | None:
@@ -272,6 +279,7 @@ class Plan:
     def reject(self) -> None:
         """The worker on trial does worse: it ends, and the old workers stay. At least one of them must serve."""
         self._rejected = self._generation
+        self.keeps_rejected_code_out = True
         # A worker that is forked from now on is not on trial, whatever code it finds.
         self._generation += 1
         self._end_reload([worker for worker in self.serving if worker.generation < self._rejected])
@@ -283,8 +291,9 @@ class Plan:
         self.accept()
 
     def reload(self, now: float) -> None:
-        """All workers are to be replaced, also during a reload. A worker that loads is told to end: it may hang. So is
-        one on trial, which nobody has accepted."""
+        """All workers are to be replaced, also during a reload. A worker that is still loading is told to end, because
+        it may hang, and so is one on trial."""
+        self.keeps_rejected_code_out = False
         self._rejected = self._generation if self._trial_ends is not None else 0
         self._is_accepted = self._trial == 0
         self._trial_ends = None
@@ -451,7 +460,7 @@ class Plan:
         return not self.has_current_code(worker) and (worker.is_booting or worker.is_serving)
 
     def _is_outdated(self, worker: Worker) -> bool:
-        return worker.is_serving and (self._is_old(worker) or worker.due != "")
+        return worker.is_serving and (self._is_old(worker) or (worker.due != "" and self.may_recycle))
 
     def _fork_at(self, number: int) -> float:
         """The time from which this number may be forked."""

@@ -47,7 +47,7 @@ class Figures:
         return self.errors / max(1, self.responses)
 
     def __str__(self) -> str:
-        time = "too few for a p95" if self.p95 is None else f"p95 {self.p95 * 1000:,.1f} ms"
+        time = "too few for a p95" if self.p95 is None else f"p95 {_milliseconds(self.p95)} ms"
         return f"{self.responses:,} responses, {self.share:.1%} of them 5xx, {time}"
 
 
@@ -83,6 +83,11 @@ def _figures(workers: Iterable[tuple[counts.Counts, counts.Counts | None]]) -> F
                 total[name] = total.get(name, 0) + count - (began[group].get(name, 0) if began else 0)
     responses = sum(classes.values()) - classes.get("none", 0)
     return Figures(responses, classes.get("5xx", 0), _p95(times))
+
+
+def _milliseconds(seconds: float) -> str:
+    milliseconds = seconds * 1000
+    return f"{milliseconds:,.1f}" if milliseconds >= 1 else f"{milliseconds:.3f}"
 
 
 def _p95(times: dict[str, int]) -> float | None:

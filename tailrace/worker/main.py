@@ -121,7 +121,7 @@ def work(start: WorkerStart, settings: ServerSettings, listeners: list[sockets.L
         server, said = _prepare(start, settings, listeners)
         if settings.debug:
             ready = True
-            _report(start, said)
+            report.send(start.report, said)
             left = _serve_on_main_thread(server, settings.graceful_timeout)
             _call_stop_hook(start, said, left)
             leave(0)
@@ -132,7 +132,7 @@ def work(start: WorkerStart, settings: ServerSettings, listeners: list[sockets.L
         def started() -> None:
             nonlocal ready
             ready = True
-            _report(start, said)
+            report.send(start.report, said)
 
         _start(server, writer, settings, stop, started)
         _wait_for_end(server, reader, stop)
@@ -141,7 +141,7 @@ def work(start: WorkerStart, settings: ServerSettings, listeners: list[sockets.L
         status = 0
     except TailraceError as error:
         status = CANNOT_START
-        _report(start, Failure(str(error), error.exit_status, getattr(error, "user_traceback", "")).report())
+        report.send(start.report, Failure(str(error), error.exit_status, getattr(error, "user_traceback", "")).report())
     except BaseException as error:
         if os.getpid() != process:
             # A child that a signal handler of the application has forked.
@@ -149,7 +149,9 @@ def work(start: WorkerStart, settings: ServerSettings, listeners: list[sockets.L
         if ready:
             log.logger.exception("worker %d ended with an exception; please report it", start.info.number)
         else:
-            _report(start, Failure(f"the worker failed: {error!r}", CANNOT_START, traceback.format_exc()).report())
+            report.send(
+                start.report, Failure(f"the worker failed: {error!r}", CANNOT_START, traceback.format_exc()).report()
+            )
     try:
         if finished:
             _wait_for_threads()
@@ -306,15 +308,6 @@ def _receive(numbers: Collection[signal.Signals], writer: socket.socket) -> None
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     for number in (*numbers, *_MASTERS_SIGNALS):
         signal.signal(number, signals.ignore)
-
-
-def _report(start: WorkerStart, said: bytes) -> None:
-    # BrokenPipeError: the master has ended, and the liveness pipe ends this worker.
-    with contextlib.suppress(BrokenPipeError):
-        while said:
-            said = said[os.write(start.report, said) :]
-    forks.forget(start.report)
-    os.close(start.report)
 
 
 def _wait_for_end(server: Server, reader: socket.socket, stop: _Stop) -> None:

@@ -28,6 +28,7 @@ from tailrace.logs import log, log_config
 from tailrace.system import directory, forks, signals, sockets
 from tailrace.system.exit import leave
 from tailrace.system.title import set_title
+from tailrace.worker import report
 from tailrace.worker.fork import Forked, fork
 from tailrace.worker.main import WorkerSetup
 from tailrace.worker.report import READY, Failure
@@ -41,8 +42,10 @@ BecomeWorker = Callable[[WorkerSetup, tuple[int, int, int], Forked], NoReturn]
 
 # Bytes of a message.
 LARGEST: Final = 4096
-# The signals that reach a mold from a terminal or a service manager. Only the master acts on them.
-_IGNORED: Final = (
+# A mold acts on SIGCHLD and SIGUSR1. The others come from a terminal or a service manager, and only the master acts on
+# them.
+_RECEIVED: Final = (
+    *(signal.SIGCHLD, signal.SIGUSR1),
     *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR2),
     *(signal.SIGTTIN, signal.SIGTTOU, signal.SIGURG),
 )
@@ -70,31 +73,23 @@ def work(
     sockets.keep_from_children(listeners, inherited=True)
     process, status, has_reported = os.getpid(), 1, False
     try:
-        # The kernel kills it when its master ends. Afterwards the channel says so, too.
+        # The kernel kills the mold when its master ends.
         end_with_parent(True)
-        _receive(writer)
-        signal.pthread_sigmask(signal.SIG_SETMASK, forked.mask)
-        set_title("mold", settings.app or "")
-        before = _sockets()
-        application = _loaded(settings, setup)
-        # Otherwise the hooks come first, in each worker.
-        is_warm = not setup.hooks.prepares_workers
-        if is_warm:
-            warm_up(application, settings)
-        _warn_of_threads()
-        _warn_of_connections(before)
-        setup = replace(setup, application=application, is_warm=is_warm)
-        # Again: the application may have set handlers.
-        _receive(writer)
-        gc.collect()
-        gc.freeze()
-        has_reported = True
-        _report(forked.pipe, READY)
-        _serve(channel, reader, writer, setup, become_worker)
+        with signals.woken(writer, _RECEIVED):
+            signal.pthread_sigmask(signal.SIG_SETMASK, forked.mask)
+            set_title("mold", settings.app or "")
+            setup = _prepared(settings, setup)
+            # Again: the application may have set handlers.
+            with signals.woken(writer, _RECEIVED):
+                has_reported = True
+                report.send(forked.pipe, READY)
+                # The master has ended first.
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    _serve(channel, reader, writer, setup, become_worker)
         status = 0
     except TailraceError as error:
         status = CANNOT_START
-        _report(forked.pipe, Failure(str(error), error.exit_status, getattr(error, "user_traceback", "")).report())
+        report.send(forked.pipe, Failure(str(error), error.exit_status, getattr(error, "user_traceback", "")).report())
     except BaseException as error:
         if os.getpid() != process:
             # A child that the application has forked.
@@ -102,9 +97,25 @@ def work(
         if has_reported:
             log.logger.exception("the mold ended with an exception; please report it")
         else:
-            _report(forked.pipe, Failure(f"the mold failed: {error!r}", CANNOT_START, traceback.format_exc()).report())
+            failure = Failure(f"the mold failed: {error!r}", CANNOT_START, traceback.format_exc())
+            report.send(forked.pipe, failure.report())
     finally:
         leave(status)
+
+
+def _prepared(settings: ServerSettings, setup: WorkerSetup) -> WorkerSetup:
+    """The setup with the application, whose memory the workers can share. Raises LoadError."""
+    before = _sockets()
+    application = _loaded(settings, setup)
+    # If hooks prepare each worker, the requests of the warm-up need them.
+    is_warm = not setup.hooks.prepares_workers
+    if is_warm:
+        warm_up(application, settings)
+    _warn_of_threads()
+    _warn_of_connections(before)
+    gc.collect()
+    gc.freeze()
+    return replace(setup, application=application, is_warm=is_warm)
 
 
 def _loaded(settings: ServerSettings, setup: WorkerSetup) -> WSGIApplication:
@@ -152,7 +163,7 @@ def _warn_of_connections(before: set[int]) -> None:
                 continue
             peer = found.getpeername()
             if found.family == socket.AF_UNIX:
-                # A pair of sockets has no name, and is nobody's connection to a server.
+                # A socket pair has no name and is no connection to a server.
                 peers += [str(peer)] if peer else []
             else:
                 peers.append(f"{peer[0]}:{peer[1]}")
@@ -162,21 +173,6 @@ def _warn_of_connections(before: set[int]) -> None:
             "the hook post_fork, and open others there",
             ", ".join(peers),
         )
-
-
-def _receive(writer: socket.socket) -> None:
-    """The numbers of SIGCHLD and SIGUSR1 arrive at the other end of `writer`; others do nothing."""
-    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, signal.SIGUSR1, *_IGNORED):
-        signal.signal(number, signals.ignore)
-
-
-def _report(pipe: int, said: bytes) -> None:
-    with contextlib.suppress(OSError):
-        while said:
-            said = said[os.write(pipe, said) :]
-        forks.forget(pipe)
-        os.close(pipe)
 
 
 def _serve(
@@ -198,7 +194,7 @@ def _serve(
         if signal.SIGUSR1 in _arrived(reader):
             log.reopen()
         for pid in children - reported:
-            # It stays as it is, so that its number is not used again.
+            # The worker stays a zombie, so that its process id is not reused.
             try:
                 ending = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:

@@ -5,10 +5,14 @@ JSON object when it cannot serve."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 from dataclasses import dataclass
 from typing import Final
+
+from tailrace.system import forks
 
 READY: Final = b"R"
 
@@ -31,6 +35,16 @@ class Failure:
     def report(self) -> bytes:
         """What the worker writes to its pipe."""
         return FAILED + json.dumps(self.__dict__).encode()
+
+
+def send(pipe: int, said: bytes) -> None:
+    """Writes a report, and closes the pipe."""
+    # BrokenPipeError: the master has ended, and the process notices that by itself.
+    with contextlib.suppress(BrokenPipeError):
+        while said:
+            said = said[os.write(pipe, said) :]
+    forks.forget(pipe)
+    os.close(pipe)
 
 
 # On this signal a worker writes the stacks of all threads, by a handler in C that needs no interpreter. It is the last

@@ -6,7 +6,7 @@ import pytest
 from package.plan_bench import Bench
 
 from tailrace.master.plan import Drain, Fork, Reloaded, Verdict
-from tailrace.master.trial import Trial, fault
+from tailrace.master.trial import Figures, Trial, fault
 from tailrace.master.workers import Worker
 from tailrace.status.counts import added
 
@@ -67,6 +67,31 @@ def test_a_worker_that_is_rejected_ends_and_the_old_ones_stay():
     assert generations(bench) == [1, 3, 4]
 
 
+def test_no_worker_is_recycled_with_code_that_is_on_trial_or_was_rejected():
+    bench, new = on_trial()
+    old = bench.plan.serving[0]
+    old.due = "has served long enough"
+    assert (bench.plan.may_recycle, bench.step()) == (False, [])
+    bench.plan.reject()
+    assert drained(bench.step()) == [new]
+    bench.dies(new)
+    assert (bench.plan.may_recycle, bench.step()) == (False, [])
+    # The old mold lives.
+    bench.plan.keeps_rejected_code_out = False
+    assert bench.forks() == [old.number]
+    bench.all_ready()
+    assert drained(bench.step()) == [old]
+    bench.plan.reject()
+    bench.plan.reload(bench.now)
+    assert bench.plan.may_recycle
+
+
+def test_figures_of_quick_applications_are_not_zero():
+    quick, slow = Figures(100, 1, 0.000_012), Figures(2000, 0, 1.5)
+    assert str(quick) == "100 responses, 1.0% of them 5xx, p95 0.012 ms"
+    assert str(slow) == "2,000 responses, 0.0% of them 5xx, p95 1,500.0 ms"
+
+
 @pytest.mark.parametrize("kind", ["crash", "hang"])
 def test_a_worker_that_does_not_survive_its_trial_is_rejected(kind):
     bench, new = on_trial()
@@ -123,7 +148,7 @@ def test_without_old_workers_or_after_a_change_of_files_there_is_no_trial():
 
 
 def counts(responses=0, errors=0, seconds=0.001):
-    """The counts of a worker that has finished so many responses, some of which failed."""
+    """The counts of a worker after this number of responses, errors included."""
     application = {"sum_ns": 0, repr(seconds): responses} if responses else {"sum_ns": 0}
     return {"classes": {"none": 7, "2xx": responses - errors, "5xx": errors}, "application": application}
 

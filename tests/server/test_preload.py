@@ -242,6 +242,23 @@ def test_a_reload_that_is_undone_after_its_trial_goes_back_to_the_old_mold(opera
         assert {who(server)[0] for _ in range(8)} == {"one"}
 
 
+def test_a_trial_that_is_rejected_after_the_end_of_the_old_mold_is_named(operated, tmp_path):
+    with operated("--reload-trial", "300") as server:
+        workers(server, 2)
+        write(tmp_path, "two", "STATUS = '500 Internal Server Error'")
+        server.tell(signal.SIGHUP)
+        server.logged("is on trial for")
+        os.kill(molds(server)[0], signal.SIGKILL)
+
+        def is_undone():
+            server.get("/1")
+            return "reload undone" in server.log
+
+        server.until(is_undone, "the end of the trial")
+        server.logged("restore the old code: until the next reload, no worker is recycled")
+        server.stop()
+
+
 def test_the_mold_reopens_the_log_for_the_workers_that_it_forks(operated, tmp_path):
     log = tmp_path / "own.log"
     with operated("--log", str(log)) as server:

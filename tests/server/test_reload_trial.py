@@ -1,6 +1,7 @@
 """`--reload-trial`: a reload whose first worker does worse than the old ones is undone, and a good one is not."""
 
 import contextlib
+import os
 import re
 import signal
 import threading
@@ -206,6 +207,42 @@ def test_a_further_signal_gives_up_the_trial_and_tries_the_newest_code(operated,
             load.more()
             assert load.of(200, "second") == seconds
         assert server.log.count("is on trial for") == 2
+        server.stop()
+
+
+def test_code_that_was_rejected_is_not_rolled_out_by_recycling(operated, tmp_path):
+    with operated("--reload-trial", "300", "--max-requests", "150") as server:
+        server.serves()
+        with Asking(server.address, clients=2) as load:
+            save(tmp_path, FAILING)
+            server.tell(signal.SIGHUP)
+            server.logged("reload undone, the old workers keep serving: worker 1 ")
+            server.logged("restore the old code: until the next reload, no worker is recycled")
+            load.more()
+            errors = load.of(500)
+            # Both have served far more than that.
+            server.until(lambda: load.of(200, "good") > 1500, "answers of the old workers")
+            assert load.of(500) == errors
+            recycled = server.log.count("; replacing it")
+            save(tmp_path, GOOD)
+            server.tell(signal.SIGHUP)
+            server.logged("is on trial for", times=2)
+            assert server.log.count("; replacing it") == recycled
+        server.stop()
+
+
+def test_a_trial_ends_if_no_old_worker_is_left(operated, tmp_path):
+    with operated("--reload-trial", "300") as server:
+        server.logged("ready in", times=2)
+        old = [int(pid) for pid in re.findall(r"worker \d \(pid (\d+)\) ready in", server.log)]
+        save(tmp_path, GOOD + "NAME = 'new'\n")
+        server.tell(signal.SIGHUP)
+        server.logged("is on trial for")
+        for pid in old:
+            os.kill(pid, signal.SIGKILL)
+        server.logged("reload accepted: no old worker is left to compare worker 1 ")
+        server.logged("reload complete")
+        assert server.get("/1")["X-Code"] == "new"
         server.stop()
 
 

@@ -1,8 +1,8 @@
 //! How many connections each client has: a table for each worker, to which only that worker writes. The master clears
-//! the table of a worker that has ended, so that one that was killed leaves nothing behind.
+//! the table of a worker that has ended, so that a killed worker leaves nothing behind.
 //!
-//! A table has room for [`CLIENTS`] clients. Connections beyond that are not counted, so a crowd of clients makes the
-//! limits of others wider, and never narrower.
+//! A table has room for [`CLIENTS`] clients. Connections beyond that are not counted, so many clients make the limits of
+//! others wider, never narrower.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,14 +15,17 @@ const WAYS: usize = 8;
 const SETS: usize = 1024;
 /// Clients for which the table of a worker has room.
 pub(crate) const CLIENTS: usize = SETS * WAYS;
-/// The first word of a table says whether anything is in it. An entry is one word.
-const TABLE: usize = WAYS + CLIENTS;
 /// The low bits of an entry, which count its connections; the others are the client.
 const COUNT: u64 = 0xffff;
 
-/// The tables of all workers, one after the other.
+/// The tables of all workers. An entry is one word.
 #[derive(Clone, Copy)]
-pub(crate) struct Connections(&'static [AtomicU64]);
+pub(crate) struct Connections {
+    /// For each worker, whether its table is in use. An unused table has no memory yet.
+    in_use: &'static [AtomicU64],
+    /// The tables, one after the other.
+    tables: &'static [AtomicU64],
+}
 
 /// The tables as one worker uses them.
 pub(crate) struct ConnectionLimit {
@@ -73,29 +76,31 @@ impl Drop for Connected {
 }
 
 impl Connections {
-    /// Words of the table of a worker.
-    pub(super) const WORDS: usize = TABLE;
+    /// Words of each worker.
+    pub(super) const WORDS: usize = CLIENTS + 1;
 
+    /// For as many workers as there are words for.
     pub(super) fn new(words: &'static [AtomicU64]) -> Self {
-        Self(words)
+        let (in_use, tables) = words.split_at(words.len() / Self::WORDS);
+        Self { in_use, tables }
     }
 
     /// Forgets the connections of a worker, which has ended.
     pub(crate) fn forget(self, worker: usize) {
-        let Some(table) = self.table(worker) else { return };
-        // A table that nobody has written to has no memory yet.
-        if table[0].swap(0, Ordering::Relaxed) != 0 {
-            table.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        if let (Some(in_use), Some(table)) = (self.in_use.get(worker), self.table(worker))
+            && in_use.swap(0, Ordering::Relaxed) != 0
+        {
+            table.iter().for_each(|entry| entry.store(0, Ordering::Relaxed));
         }
     }
 
     fn table(self, worker: usize) -> Option<&'static [AtomicU64]> {
-        self.0.get(worker.checked_mul(TABLE)?..)?.get(..TABLE)
+        self.tables.get(worker.checked_mul(CLIENTS)?..)?.get(..CLIENTS)
     }
 
     fn add(self, worker: usize, key: ClientKey) -> Option<Connected> {
         let table = self.table(worker)?;
-        table[0].store(1, Ordering::Relaxed);
+        self.in_use.get(worker)?.store(1, Ordering::Relaxed);
         let set = set_of(table, key);
         loop {
             let own = set.iter().find(|entry| is_of(entry.load(Ordering::Relaxed), key));
@@ -116,8 +121,9 @@ impl Connections {
 
     /// The connections that a client has to all workers.
     fn count(self, key: ClientKey) -> u64 {
-        let tables = self.0.chunks_exact(TABLE).filter(|table| table[0].load(Ordering::Relaxed) != 0);
-        let entries = tables.flat_map(|table| set_of(table, key));
+        let workers = self.in_use.iter().zip(self.tables.chunks_exact(CLIENTS));
+        let entries =
+            workers.filter(|(in_use, _)| in_use.load(Ordering::Relaxed) != 0).flat_map(|(_, table)| set_of(table, key));
         let counts = entries.map(|entry| entry.load(Ordering::Relaxed)).filter(|entry| is_of(*entry, key));
         counts.map(|entry| entry & COUNT).sum()
     }
@@ -125,7 +131,7 @@ impl Connections {
 
 /// The client of an entry, whose count is 0.
 fn tag_of(ClientKey(key): ClientKey) -> u64 {
-    // The lowest bit is set, because an entry that is 0 is nobody's.
+    // The lowest bit of the tag is set, because 0 marks a free entry.
     (key & !COUNT) | (COUNT + 1)
 }
 
@@ -134,7 +140,7 @@ fn is_of(entry: u64, key: ClientKey) -> bool {
 }
 
 fn set_of(table: &'static [AtomicU64], ClientKey(key): ClientKey) -> &'static [AtomicU64] {
-    let start = WAYS + key as usize % SETS * WAYS;
+    let start = key as usize % SETS * WAYS;
     &table[start..start + WAYS]
 }
 
@@ -142,6 +148,8 @@ fn set_of(table: &'static [AtomicU64], ClientKey(key): ClientKey) -> &'static [A
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::net::{IpAddr, Ipv4Addr};
+
+    use std::sync::atomic::Ordering;
 
     use super::{CLIENTS, ConnectionLimit, TooMany};
     use crate::clients::Clients;
@@ -175,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_worker_had_is_forgotten() {
+    fn connections_of_a_killed_worker_are_forgotten() {
         let (clients, [first, second]) = limits(1);
         std::mem::forget(first.connect(address(1)).unwrap());
         assert_eq!(second.connect(address(1)).err(), Some(TooMany));
@@ -190,7 +198,7 @@ mod tests {
         let counted = many.iter().flatten().count();
         assert!((CLIENTS / 2..=CLIENTS).contains(&counted), "{counted}");
         drop(many);
-        assert!(clients.connections.0[1..].iter().all(|word| word.load(std::sync::atomic::Ordering::Relaxed) == 0));
+        assert!(clients.connections.tables.iter().all(|entry| entry.load(Ordering::Relaxed) == 0));
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! A client as a key of the tables: a keyed hash, so that nobody can choose addresses whose counts are in each other's
-//! way.
+//! A client as a key of the tables: a keyed hash, so that clients cannot choose addresses whose entries collide.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -24,7 +24,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Those of a server with so many workers. The memory is shared with processes that are forked later.
+    /// The counts of a server with this number of workers. The memory is shared with processes that are forked later.
     ///
     /// # Errors
     /// No memory.

@@ -1,9 +1,9 @@
 //! How many requests each client may send: a token bucket for each, of which one word is kept, the time at which the
 //! bucket is full again (GCRA: the generic cell rate algorithm of ITU-T I.371).
 //!
-//! The table has room for [`CLIENTS`] clients. One whose bucket is full needs no entry. If more clients than that send
-//! requests at the same time, the one that has used least of its bucket is forgotten: so a crowd of clients makes the
-//! limits of others wider, and never narrower. Two threads that write at the same moment may lose a count.
+//! The table has room for [`CLIENTS`] clients. A client whose bucket is full needs no entry. If more clients than that
+//! send requests at the same time, the one that has used least of its bucket is evicted: many clients make the limits of
+//! others wider, never narrower. Two threads that write at the same moment may lose a count.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ const ENTRY: usize = 2;
 #[derive(Clone, Copy)]
 pub(crate) struct Rates(&'static [AtomicU64]);
 
-/// So many requests in each period, and as many at once.
+/// A number of requests per period, which is also the largest burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Requests.
@@ -62,7 +62,7 @@ impl Rates {
 
     /// The entry of a client, which becomes its own if it has none.
     fn full_at(self, ClientKey(key): ClientKey, now: u64) -> &'static AtomicU64 {
-        // 0 is an entry that nobody has.
+        // 0 marks a free entry.
         let tag = key | 1;
         let start = (key >> 32) as usize % SETS * WAYS * ENTRY;
         let set = &self.0[start..start + WAYS * ENTRY];

@@ -33,8 +33,8 @@ pub(crate) struct LastHead {
 }
 
 /// Fills `head` from what the application gave, but for the field that asks for a responder. Returns that field, if it
-/// is to be followed: by mod_xsendfile's example only with the status 200, and with 206, which Flask gives where the client asks for
-/// a range. An error page of the application's keeps its body.
+/// is to be followed: as with mod_xsendfile only with the status 200, and with 206, which Flask gives if the client asks
+/// for a range. An error page of the application's keeps its body.
 ///
 /// # Errors
 /// `TypeError` for wrong types, `ValueError` for what must not stand in a head; both name the header.

@@ -63,8 +63,8 @@ fn id_of(id: &[u8]) -> Option<String> {
     (!id.is_empty()).then(|| id.escape_ascii().to_string())
 }
 
-/// A request as Python sees it: id (its number), request_id (None: it has none), method, target, client, seconds, phase ("running", or "sending" while it waits for
-/// its client).
+/// A request as Python sees it: id (its number), request_id (None: it has none), method, target, client, seconds, phase
+/// ("running", or "sending" while it waits for its client).
 pub(crate) fn request_dict<'py>(
     py: Python<'py>,
     request: &InFlight,

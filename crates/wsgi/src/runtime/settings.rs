@@ -348,7 +348,7 @@ impl<'py> Reader<'_, 'py> {
         Ok(percent_decode(path.as_bytes()).into_owned())
     }
 
-    /// The field with the id of a request; empty: requests have none.
+    /// The number of requests per client, and the period in seconds; `None`: no limit.
     fn rate(&self) -> PyResult<Option<Rate>> {
         let Some((requests, seconds)) = self.value::<Option<(u32, u32)>>("client_rate", "a pair of numbers or None")?
         else {
@@ -362,6 +362,7 @@ impl<'py> Reader<'_, 'py> {
         }
     }
 
+    /// The field with the id of a request; empty: requests have none.
     fn request_id(&self) -> PyResult<Option<IdField>> {
         let name = self.text("request_id")?;
         if name.is_empty() {
