@@ -216,6 +216,8 @@ def test_code_that_was_rejected_is_not_rolled_out_by_recycling(operated, tmp_pat
         with Asking(server.address, clients=2) as load:
             save(tmp_path, FAILING)
             server.tell(signal.SIGHUP)
+            server.logged("is on trial for")
+            recycled = server.log.count("; replacing it")
             server.logged("reload undone, the old workers keep serving: worker 1 ")
             server.logged("restore the old code: until the next reload, no worker is recycled")
             load.more()
@@ -223,11 +225,10 @@ def test_code_that_was_rejected_is_not_rolled_out_by_recycling(operated, tmp_pat
             # Both have served far more than that.
             server.until(lambda: load.of(200, "good") > 1500, "answers of the old workers")
             assert load.of(500) == errors
-            recycled = server.log.count("; replacing it")
+            assert server.log.count("; replacing it") == recycled
             save(tmp_path, GOOD)
             server.tell(signal.SIGHUP)
             server.logged("is on trial for", times=2)
-            assert server.log.count("; replacing it") == recycled
         server.stop()
 
 
