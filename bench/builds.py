@@ -140,8 +140,10 @@ def compare(old: str, new: str, load: Load, slices: int) -> str:
     """One line: the ratios of a load."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "loads.py").write_text(APPLICATIONS)
-        servers = [Server(interpreter, load, folder) for interpreter in (old, new)]
+        servers: list[Server] = []
         try:
+            for interpreter in (old, new):
+                servers.append(Server(interpreter, load, folder))
             rates, times = [], []
             for server in servers:
                 server.slice(load.connections)

@@ -1,5 +1,5 @@
 """Memory of Django with four workers: the proportional set size (PSS) of all processes, after 10,000 requests to each
-worker, without preloading, with `--preload`, and of gunicorn with its `--preload`.
+worker, without preloading, with `--preload` and `--refork`, and of gunicorn with its `--preload`.
 
     python -m bench.memory [--requests 10000]
 
@@ -9,6 +9,7 @@ A page that several processes share counts once in all. Needs `wrk`, Django and 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import signal
 import subprocess
@@ -24,14 +25,11 @@ APP: Final = "tailrace.compare.served.django_hello:app"
 SERVERS: Final = {
     "Tailrace": ["tailrace", APP, "--workers", str(WORKERS), "--threads", str(THREADS), "--bind"],
     "Tailrace --preload": [
-        "tailrace",
-        APP,
-        "--workers",
-        str(WORKERS),
-        "--threads",
-        str(THREADS),
-        "--preload",
-        "--bind",
+        *("tailrace", APP, "--workers", str(WORKERS), "--threads", str(THREADS), "--preload", "--bind")
+    ],
+    "Tailrace --refork": [
+        *("tailrace", APP, "--workers", str(WORKERS), "--threads", str(THREADS), "--preload"),
+        *("--refork", "1000", "--refork", "10000", "--bind"),
     ],
     "gunicorn": ["gunicorn", APP, "-k", "gthread", "-w", str(WORKERS), "--threads", str(THREADS), "-b"],
     "gunicorn --preload": [
@@ -40,13 +38,16 @@ SERVERS: Final = {
 }
 
 
-def tree(root: int) -> list[int]:
-    """A process and all that descend from it."""
-    found = [root]
-    for pid in found:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        found += map(int, children)
-    return found
+def session(leader: int) -> list[int]:
+    """The processes of a session, its leader first. A mold that was a worker descends from no other process."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        # One may end at this moment.
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == leader and fields[0] != "Z":
+                found.append(int(path.parent.name))
+    return sorted(found, key=lambda pid: (pid != leader, pid))
 
 
 def pss(pid: int) -> float:
@@ -75,7 +76,9 @@ def measured(name: str, requests: int, port: int) -> list[float]:
     """The memory of each process in MiB, the root process first, after this number of requests per worker."""
     url = f"http://127.0.0.1:{port}/"
     command = [sys.executable, "-m", *SERVERS[name], f"127.0.0.1:{port}"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as server:
         try:
             await_page(url)
             asked = 0
@@ -85,7 +88,7 @@ def measured(name: str, requests: int, port: int) -> list[float]:
                 found = re.search(r"(\d+) requests in", said)
                 assert found is not None, said
                 asked += int(found[1])
-            return [pss(pid) for pid in tree(server.pid)]
+            return [pss(pid) for pid in session(server.pid)]
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait()

@@ -10,6 +10,7 @@ from greenlet import greenlet
 __all__ = [
     "METRICS",
     "SETTINGS",
+    "Certificates",
     "ClientDisconnected",
     "ErrorStream",
     "FileWrapper",
@@ -27,11 +28,15 @@ __all__ = [
     "check_access_log_format",
     "check_request_id",
     "check_trusted_proxy",
+    "end_memory_thread",
     "end_with_parent",
     "follow_deliveries",
     "load",
     "log_destination_kind",
+    "note_collection",
+    "note_switch",
     "permit_tracing",
+    "self_signed",
     "settings_as_read",
     "static_codings",
     "static_headers",
@@ -135,6 +140,17 @@ def load(
 
 def end_with_parent(ends: bool, /) -> None:
     """Has the kernel kill the calling process when its parent ends; False: no longer. Raises OSError."""
+
+def end_memory_thread() -> None:
+    """Ends the thread of the process that returns memory, if there is one: the process is about to fork others that
+    serve. The next server starts it again."""
+
+def note_collection(phase: str, info: object, /) -> None:
+    """Notes the begin or the end of a collection of garbage on the calling thread. For `gc.callbacks`."""
+
+def note_switch(event: object, greenlets: tuple[object, object], /) -> None:
+    """Notes that the calling thread has switched to another greenlet, the second of `greenlets`. For
+    `greenlet.settrace`."""
 
 def permit_tracing(by: int, /) -> None:
     """Permits the process with this number and its descendants to read the memory of the calling process, where Yama
@@ -325,12 +341,56 @@ class GreenletRunner:
         greenlet, the child ends. The other methods do nothing in the child."""
 
 @final
+class Certificates:
+    """The certificates of encrypted listeners: those that could be read last."""
+
+    def __new__(
+        cls,
+        files: Sequence[tuple[str, str | None, str | None]],
+        ticket_secret: bytes,
+        *,
+        password: str | None = None,
+        only_1_3: bool = False,
+        client_ca: str | None = None,
+        client_is_required: bool = False,
+    ) -> Certificates:
+        """Reads certificates.
+
+        files: chain, key and OCSP response of each; a key that is None is in the file of the chain. ticket_secret: 32
+        bytes that all workers share. password: the file with the password of encrypted keys. only_1_3: TLS 1.2 is
+        refused. client_ca: the file with the authorities of clients; None: clients are not asked for a certificate.
+        client_is_required: a client without a certificate is refused. Raises ValueError with a sentence that names the
+        file."""
+
+    def facts(self) -> list[tuple[str, list[str], float, float]]:
+        """For each certificate that is served: its file, its names, and when it begins and ceases to be valid (Unix
+        time)."""
+
+    def refresh(self) -> bool | None:
+        """Reads the files again if they have changed.
+
+        True: new connections get what they say. None: they have not changed. Raises ValueError, once for each change,
+        when they cannot be used; what was served before still is."""
+
+def self_signed(names: Sequence[str]) -> tuple[str, str]:
+    """A certificate for development and its key, in PEM, for these names. Raises ValueError."""
+
+@final
 class ListeningSocket:
     """A listening socket that a server is given, and what arrives there."""
 
-    def __new__(cls, descriptor: int, protocol: str = "http", proxy: str | None = None) -> ListeningSocket:
+    def __new__(
+        cls,
+        descriptor: int,
+        protocol: str = "http",
+        proxy: str | None = None,
+        certificates: Certificates | None = None,
+        redirect: int | None = None,
+    ) -> ListeningSocket:
         """descriptor: of the socket; `Server` duplicates it. protocol: "http" or "uwsgi". proxy: the version of the
-        PROXY header that each connection begins with ("v1", "v2", "any"); None: no header. Raises ValueError."""
+        PROXY header that each connection begins with ("v1", "v2", "any"); None: no header. certificates: connections
+        are encrypted with these, which are the same for all sockets of a server; None: they are not. redirect: requests
+        are redirected to `https://` at this port of the same host; None: they are not. Raises ValueError."""
 
 @final
 class Server:

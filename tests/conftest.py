@@ -14,6 +14,7 @@ import pytest
 from harness.addresses import Address, address_of
 from harness.browser import CHROMIUM, Browser
 from harness.cases import Case
+from harness.encrypted import TLS
 from harness.greenlets import GEVENT, embedded
 from harness.pages import ROOT
 from harness.peers import PEER, peer_in_thread
@@ -52,8 +53,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With greenlets, keeps one case of each rule: the first parameters of a test, and the first way to send a case."""
-    if not GEVENT:
+    """With greenlets or TLS, keeps one case of each rule: the first parameters of a test, and the first way to send a
+    case."""
+    if not (GEVENT or TLS):
         return
     first = {rule(item): item for item in reversed(items)}
     kept = set(first.values())

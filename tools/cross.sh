@@ -3,6 +3,9 @@
 # rustup installs. A target without one is named, and is a failure.
 set -eu
 
+# Its headers and a library for this machine: nothing is linked.
+"$(dirname "$0")"/debian-packages.sh "the check" pkg-config=pkg-config /usr/include/zstd.h=libzstd-dev
+export ZSTD_SYS_USE_PKG_CONFIG=1 PKG_CONFIG_ALLOW_CROSS=1
 targets='aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl'
 # A library that Python loads is linked dynamically, also with musl.
 export CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS='-C target-feature=-crt-static'

@@ -14,6 +14,7 @@ from tailrace.cli.values import Kind
 
 APPLICATION: Final = "Application"
 ADDRESSES: Final = "Addresses"
+TLS: Final = "Encryption"
 PROCESSES: Final = "Processes"
 THREADS: Final = "Threads"
 GREENLETS: Final = "Greenlets"
@@ -22,7 +23,7 @@ TIMES: Final = "Times"
 RESPONSES: Final = "Requests and responses"
 STATIC: Final = "Static files"
 LOGS: Final = "Logs"
-GROUPS: Final = (APPLICATION, ADDRESSES, PROCESSES, THREADS, GREENLETS, LIMITS, TIMES, RESPONSES, STATIC, LOGS)
+GROUPS: Final = (APPLICATION, ADDRESSES, TLS, PROCESSES, THREADS, GREENLETS, LIMITS, TIMES, RESPONSES, STATIC, LOGS)
 
 
 class Place(enum.Enum):
@@ -41,6 +42,7 @@ class Place(enum.Enum):
     GEVENT = "--gevent"
     WITHOUT_GEVENT = "without --gevent"
     WITHOUT_RELOAD = "without --reload"
+    WITHOUT_PRELOAD = "without --preload"
 
     @property
     def where(self) -> str:

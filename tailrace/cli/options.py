@@ -8,6 +8,7 @@ it. `option` says what a row is.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -30,6 +31,7 @@ from tailrace.cli.option import (
     STATIC,
     THREADS,
     TIMES,
+    TLS,
     Foreign,
     Option,
     Place,
@@ -90,9 +92,23 @@ def _request_id(raw: str) -> str:
     return raw
 
 
+def _media_type(raw: str) -> str:
+    """A media type, or all of a kind, in lower case (RFC 9110 section 8.3.1)."""
+    name = raw.lower()
+    if not re.fullmatch(r"[\w!#$&^.+-]+/([\w!#$&^.+-]+|\*)", name, re.ASCII):
+        raise ValueError(f"must be media types such as application/json or text/*, and {raw!r} is not")
+    return name
+
+
 def _embedded(reason: str) -> dict[Place, str]:
     """Absent from all functions for one reason."""
     return dict.fromkeys(FUNCTIONS, reason)
+
+
+def _hsts(text: str) -> str:
+    if text and not re.fullmatch(r"[0-9]{1,10}(; ?includeSubDomains)?(; ?preload)?", text):
+        raise ValueError("must be a number of seconds, which '; includeSubDomains' and '; preload' may follow")
+    return text
 
 
 def _beside(reason: str) -> dict[Place, str]:
@@ -148,7 +164,7 @@ ACCESS_LOG_ATOMS: Final = {
     "drained_ms": "time from the application call until the kernel had the last byte, in milliseconds",
     "waited_ms": "time that the application thread waited for the client to accept queued bytes, in milliseconds",
     "held_ms": "time that the complete response was held for other requests (`--hold-writes`), in milliseconds",
-    "delivery": "how the body was sent: `one-write`, `direct`, `coalesced`, `sendfile`, `spilled` (file) or `none`",
+    "delivery": "how it was sent: `one-write`, `direct`, `coalesced`, `sendfile`, `compressed`, `spilled`, `none`",
     "ending": "`complete`, `client-gone`, `broken`, `timed-out` (past its deadline) or `cut` (when the server stopped)",
     "host": "`Host` field",
     "referer": "`Referer` field",
@@ -157,6 +173,12 @@ ACCESS_LOG_ATOMS: Final = {
     "ended": "time when the response ended, in seconds since 1970",
     "id": "id of the request (`--request-id`)",
     "trace": "trace id of the request's `traceparent` field, if the field is valid",
+    "coding": "coding by which the server compressed the body (`--compress`): `gzip`, `zstd` or `br`",
+    "plain_bytes": "body bytes before the server compressed them",
+    "cpu_ms": "processor time of the application, in milliseconds",
+    "interpreter_ms": "time that the server waited for the interpreter, in milliseconds",
+    "gc_ms": "time of garbage collections in the thread of the request, in milliseconds",
+    "compress_ms": "processor time that the compression took, in milliseconds",
 }
 
 # Those that name something.
@@ -390,6 +412,109 @@ OPTIONS: Final[tuple[Option, ...]] = (
         example="0o660",
     ),
     Option(
+        "certfile",
+        values.several(values.path("FILE"), may_be_empty=True),
+        (),
+        "Certificate chain in PEM for https:// addresses. Repeatable: clients choose by host name.",
+        TLS,
+        details=(
+            "The server's certificate comes first, then the intermediate ones: the `fullchain.pem` of certbot. A "
+            "client gets the first certificate for the name that it asks for, and the first of all if there is none. "
+            "The files are read again on SIGHUP and within 5 s of a change, and open connections stay. See "
+            "[TLS](guides/tls.md)."
+        ),
+        example=["/etc/letsencrypt/live/shop.example/fullchain.pem"],
+    ),
+    Option(
+        "keyfile",
+        values.several(values.path("FILE"), may_be_empty=True),
+        (),
+        "Private key in PEM of each --certfile, in the same order. Default: in the same file.",
+        TLS,
+        details="RSA or ECDSA, as PKCS#8, PKCS#1 or SEC 1. For encrypted keys, see `--keyfile-password-file`.",
+        example=["/etc/letsencrypt/live/shop.example/privkey.pem"],
+    ),
+    Option(
+        "keyfile_password_file",
+        values.path("FILE"),
+        None,
+        "File with the password of encrypted keys.",
+        TLS,
+        details="White space at the end of the file is ignored.",
+        example="/run/secrets/key-password",
+    ),
+    Option(
+        "ocsp_file",
+        values.several(values.path("FILE"), may_be_empty=True),
+        (),
+        "OCSP response in DER for each --certfile, in the same order, sent with the certificate.",
+        TLS,
+        example=["/etc/tailrace/shop.example.ocsp"],
+    ),
+    Option(
+        "tls_min",
+        values.choice("1.2", "1.3"),
+        "1.2",
+        "Oldest version of TLS that clients may use.",
+        TLS,
+        details="With either, all cipher suites have forward secrecy and authenticated encryption.",
+        example="1.3",
+    ),
+    Option(
+        "client_ca",
+        values.path("FILE"),
+        None,
+        "Ask clients for a certificate that one of these authorities (PEM) has signed.",
+        TLS,
+        details=(
+            "The environ then has `SSL_CLIENT_VERIFY` (`SUCCESS` or `NONE`), `SSL_CLIENT_S_DN`, `SSL_CLIENT_I_DN`, "
+            "`SSL_CLIENT_M_SERIAL` and `SSL_CLIENT_CERT`."
+        ),
+        example="/etc/tailrace/clients.pem",
+    ),
+    Option(
+        "client_cert",
+        values.choice("required", "optional"),
+        "required",
+        "With --client-ca, whether a client without a certificate is refused.",
+        TLS,
+        details="A certificate that none of the authorities has signed is always refused.",
+        example="optional",
+    ),
+    Option(
+        "self_signed",
+        values.boolean(),
+        False,
+        "Serve https:// addresses with a certificate for development, which browsers warn of.",
+        TLS,
+        details="It is made once, for `localhost` and the name of this machine, and kept in `~/.cache/tailrace`.",
+    ),
+    Option(
+        "redirect_http",
+        values.several(values.text("ADDRESS"), may_be_empty=True),
+        (),
+        "Listen here, too, and redirect requests to the first https:// address. Repeatable.",
+        TLS,
+        details=(
+            "The response is 308, which keeps method and body. Requests below `/.well-known/acme-challenge/` are "
+            "served instead, so that an authority can check the host over HTTP: see [TLS](guides/tls.md#certbot)."
+        ),
+        example=["0.0.0.0:80"],
+    ),
+    Option(
+        "hsts",
+        values.text("SECONDS", check=_hsts),
+        "",
+        "Tell browsers to use HTTPS alone for this long (Strict-Transport-Security).",
+        TLS,
+        details=(
+            "`; includeSubDomains` and `; preload` may follow the number. Responses over `https://` addresses have "
+            "the field, unless the application sets one. Begin with a short time: over HTTP, a browser cannot be told "
+            "to forget it."
+        ),
+        example="31536000; includeSubDomains",
+    ),
+    Option(
         "workers",
         values.or_auto(values.whole(1, 1024)),
         1,
@@ -421,6 +546,42 @@ OPTIONS: Final[tuple[Option, ...]] = (
             Place.DEBUG_ALONE: _OF_A_MASTER[Place.DEBUG_ALONE],
             Place.RELOAD: "each worker must load the application itself to get the new code",
             Place.GEVENT: "what forks workers must stay unpatched: each is patched before it loads the application",
+        },
+    ),
+    Option(
+        "refork",
+        values.several(values.whole(1), may_be_empty=True),
+        (),
+        "With --preload, let a worker that has processed this many requests fork the others anew. Repeatable.",
+        PROCESSES,
+        details=(
+            "By then the worker has more in memory that the others can share, such as compiled templates and caches. "
+            "It finishes its requests, calls the hook `worker_stop`, and becomes the mold. The others are then "
+            "replaced one by one. With several numbers, this happens at each. See "
+            "[Preloading](guides/preload.md#refork)."
+        ),
+        example=[1000, 10000],
+        absent={
+            **_embedded("worker processes are the caller's"),
+            Place.DEBUG_ALONE: _OF_A_MASTER[Place.DEBUG_ALONE],
+            Place.WITHOUT_PRELOAD: "there is no mold; add --preload",
+        },
+    ),
+    Option(
+        "gc",
+        values.choice("default", "freeze", "idle"),
+        "default",
+        "When Python's garbage collector looks at all objects.",
+        PROCESSES,
+        details=(
+            "`freeze`: after the warm-up, each worker exempts the objects that the application has loaded, so that "
+            "full collections take less time. `idle`: in addition, full collections are postponed "
+            "until no request runs, within a limit. See [processes.md](processes.md#garbage-collection)."
+        ),
+        example="idle",
+        absent={
+            **_embedded("the collector is the caller's"),
+            Place.DEBUG: "requests run one at a time, on the main thread",
         },
     ),
     Option(
@@ -543,9 +704,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Serve a live page, health checks, metrics and stacks at this address.",
         PROCESSES,
         details=(
-            "The address is `host:port` or `unix:/path`. A separate process answers `/`, `/health`, `/ready`, "
-            "`/status.json`, `/stacks`, `/metrics` and `/events`. Keep the address private: it shows requests. If it "
-            "cannot be opened, the server starts without it. Python stacks need `pip install 'tailrace[status]'`. See "
+            "The address is `host:port`, `https://host:port` (with `--certfile`) or `unix:/path`. A separate process "
+            "answers `/`, `/health`, `/ready`, `/status.json`, `/stacks`, `/metrics` and `/events`. Keep the address "
+            "private: it shows requests. If it cannot be opened, the server starts without it. Python stacks need `pip "
+            "install 'tailrace[status]'`. See "
             "[status.md](status.md)."
         ),
         example="127.0.0.1:9000",
@@ -991,6 +1153,40 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "[Early Hints](http.md#early-hints)."
         ),
         core="early_hints",
+    ),
+    Option(
+        "compress",
+        values.boolean(),
+        False,
+        "Compress responses of the application with zstd, gzip or Brotli.",
+        RESPONSES,
+        details=(
+            "The coding depends on the client's `Accept-Encoding`. Separate threads compress, so that application "
+            "threads do not wait. Do not compress pages that contain both a secret and text from the request, since "
+            "their length then reveals the secret (BREACH). See [Compression](guides/compression.md)."
+        ),
+        core="compress",
+    ),
+    Option(
+        "compress_types",
+        values.several(values.text("TYPE", check=_media_type), may_be_empty=True),
+        (),
+        "Media types to compress, such as application/json or text/*. Repeatable.",
+        RESPONSES,
+        details=(
+            "Default: text, JSON, XML, JavaScript and other types that become smaller, but not `text/event-stream`. "
+            "Named types replace the default."
+        ),
+        core="compress_types",
+        example=["text/*", "application/json"],
+    ),
+    Option(
+        "compress_min_size",
+        values.size(),
+        1024,
+        "Minimum length of a response to compress, if the length is known in advance.",
+        RESPONSES,
+        core="compress_min_size",
     ),
     Option(
         "request_id",

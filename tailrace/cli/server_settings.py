@@ -45,8 +45,20 @@ class ServerSettings:
     backlog: int
     umask: int | None
     socket_mode: int | None
+    certfile: tuple[str, ...]
+    keyfile: tuple[str, ...]
+    keyfile_password_file: str | None
+    ocsp_file: tuple[str, ...]
+    tls_min: str
+    client_ca: str | None
+    client_cert: str
+    self_signed: bool
+    redirect_http: tuple[str, ...]
+    hsts: str
     workers: int | Literal["auto"]
     preload: bool
+    refork: tuple[int, ...]
+    gc: Literal["default", "freeze", "idle"]
     warmup: tuple[str, ...]
     hooks: str | None
     user: str | None
@@ -97,6 +109,9 @@ class ServerSettings:
     server_header: str
     server_timing: bool
     early_hints: bool
+    compress: bool
+    compress_types: tuple[str, ...]
+    compress_min_size: int
     request_id: str
     static: tuple[tuple[str, str], ...]
     overlay: str | None
@@ -171,6 +186,7 @@ class ServerSettings:
         body = max(1 << 20, min(64 << 20, bodies // 2)) if self.body_memory is None else self.body_memory
         return {option.core: getattr(self, option.name) for option in OPTIONS if option.core is not None} | {
             "worker": worker,
+            "strict_transport": f"max-age={self.hsts}" if self.hsts else "",
             "executor": "greenlets" if self.gevent else "inline" if self.debug else "threads",
             "threads": self.concurrency,
             "client_memory": total,

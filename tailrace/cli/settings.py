@@ -183,6 +183,7 @@ def without_effect(settings: Settings, *, has_master: bool) -> list[str]:
             (Place.GEVENT, chosen.gevent),
             (Place.WITHOUT_GEVENT, not chosen.gevent),
             (Place.WITHOUT_RELOAD, not chosen.reload),
+            (Place.WITHOUT_PRELOAD, not chosen.preload),
         )
         if holds
     ]

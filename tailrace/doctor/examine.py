@@ -40,6 +40,7 @@ from tailrace.doctor.measured import (
     TUPLE,
     WRAPPER,
     Compressed,
+    Compression,
     Delivery,
     Measured,
     Named,
@@ -278,7 +279,14 @@ def _recorded(record: Callable[[], dict[str, Any]], called: float, response: Res
         writes=told["writes"],
         path=told["delivery"],
         ending=told["ending"],
+        compression=_compression(told),
     )
+
+
+def _compression(told: dict[str, Any]) -> Compression | None:
+    if told["coding"] is None:
+        return None
+    return Compression(told["coding"], told["plain_bytes"], told["bytes"], told["compress_ms"])
 
 
 def _as_list(trace: Trace, body: bytes) -> WSGIApplication:

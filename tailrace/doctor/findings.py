@@ -421,28 +421,27 @@ def uncompressed(key: str, measured: Measured) -> Finding | None:
     if saved < SAVED_BYTES or saved < SAVED * gzip.of:
         return None
     part = "" if gzip.of == response.body_bytes else f" (its first {counted(gzip.of, 'byte')})"
-    kind = response.header("Content-Type") or "A body without a Content-Type"
+    kind = response.header("Content-Type") or ""
+    name = kind.partition(";")[0].strip().lower()
+    is_common = name.startswith("text/") or name.endswith(("json", "xml", "javascript"))
     static = measured.file is not None or (measured.delivery is not None and measured.delivery.path == "sendfile")
-    framework = _framework(measured)
     if static:
         code = "gzip -9k FILE  # --static sends FILE.gz to clients that accept it\n# or: --static-compress"
-    elif framework == "django":
-        code = 'MIDDLEWARE = ["django.middleware.gzip.GZipMiddleware", *MIDDLEWARE]'
-    elif framework == "flask":
-        code = "flask_compress.Compress(app)  # pip install flask-compress"
     else:
-        code = (
-            'if "gzip" in environ.get("HTTP_ACCEPT_ENCODING", ""):\n    body = gzip.compress(body, 6)\n'
-            '    fields.append(("Content-Encoding", "gzip"))\nfields.append(("Vary", "Accept-Encoding"))'
-        )
+        code = f"tailrace {measured.application} --compress"
+        if not name:
+            code = 'fields.append(("Content-Type", TYPE))\n' + f"# {code}"
+        elif not is_common:
+            code += f" --compress-types {name}"
     return Finding(
         key,
-        f"{kind} was sent uncompressed to a client that accepts gzip.",
+        f"{kind or 'A body without a Content-Type'} was sent uncompressed to a client that accepts gzip.",
         f"gzip shrinks {counted(gzip.of, 'byte')}{part} by {100 * saved // gzip.of}%, to {gzip.into:,} bytes, in "
         f"{time_of(gzip.ms)} of processor time. Without compression, the client waits for {counted(saved, 'byte')} "
         "more.",
-        "Compress it once and keep the result, or compress it in a middleware or in the proxy. Do not compress pages "
-        "that contain a secret together with text supplied by the client (BREACH).",
+        "Let the server or the proxy compress it, outside the application's threads. If the content never changes, "
+        "compress it once and keep the result. Do not compress pages that contain a secret together with text supplied "
+        "by the client (BREACH).",
         code,
         0.0,
     )

@@ -88,6 +88,7 @@ def _facts(each: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("responses", "; ".join([f"{responses:,}: {ways}", *bad])),
         *_total(each),
         ("held", _time(each["held_seconds"], responses) + " by the application"),
+        *_used(each),
         ("delivery", _time(each["delivery_seconds"], responses) + " of that after the first block"),
         ("events", _time(each["event_stream_seconds"], responses) + " of that for event streams"),
         ("blocked", _time(each["blocked_seconds"], responses) + " on clients"),
@@ -105,6 +106,21 @@ def _facts(each: Mapping[str, Any]) -> list[tuple[str, str]]:
     seconds = {"delivery": "delivery", "events": "event_stream", "blocked": "blocked", "cost": "cost"}
     small = {label for label, key in seconds.items() if each[f"{key}_seconds"] < 0.00001}
     return [(label, text) for label, text in facts if label not in small]
+
+
+def _used(each: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the application has used; nothing if an earlier version serves."""
+    if "cpu_seconds" not in each:
+        return []
+    responses = each["responses"]
+    facts = [("cpu", _time(each["cpu_seconds"], responses) + " of that; the rest is waiting")]
+    for label, key, text in (
+        ("interpreter", "interpreter", " until the server had the interpreter"),
+        ("gc", "gc", " of garbage collection"),
+    ):
+        if each[f"{key}_seconds"] >= 0.00001:
+            facts.append((label, _time(each[f"{key}_seconds"], responses) + text))
+    return facts
 
 
 def _total(each: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -21,6 +21,17 @@ NOTHING: Final = "nothing"
 
 
 @dataclass(frozen=True)
+class Compression:
+    """What the server made of a body, by `--compress`. coding: as in Content-Encoding. of: bytes before; into: bytes
+    after; ms: processor time that it took."""
+
+    coding: str
+    of: int
+    into: int
+    ms: float
+
+
+@dataclass(frozen=True)
 class Delivery:
     """One delivery, by the server's record. Times are milliseconds.
 
@@ -40,6 +51,7 @@ class Delivery:
     writes: int
     path: str
     ending: str
+    compression: Compression | None = None
     runs: int = 1
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from dataclasses import asdict
 from typing import Any, Final
 
 import click
@@ -20,6 +21,7 @@ _PATHS: Final = {
     "direct": "direct: each block at once, by the thread that produced it",
     "coalesced": "coalesced: quick blocks, collected while earlier ones are sent",
     "sendfile": "sendfile: the file, by the kernel",
+    "compressed": "compressed: by another thread of the server",
     "spilled": "spilled: the client was slow, so the rest waited in a file",
 }
 
@@ -73,6 +75,7 @@ def _delivery(delivery: Delivery | None) -> dict[str, Any] | None:
         "bytes": delivery.bytes,
         "writes": delivery.writes,
         "path": delivery.path,
+        "compression": asdict(delivery.compression) if delivery.compression else None,
         "ending": delivery.ending,
         "runs": delivery.runs,
     }
@@ -125,6 +128,11 @@ def _facts(measured: Measured) -> list[tuple[str, str]]:
     if delivery is None:
         return facts
     path = _PATHS.get(delivery.path, delivery.path)
+    if compression := delivery.compression:
+        path = (
+            f"compressed with {compression.coding} by another thread, from {counted(compression.of, 'byte')} to "
+            f"{compression.into:,}, in {time_of(compression.ms)}"
+        )
     if delivery.path == "one-write" and delivery.writes > 1:
         path = f"one-write: head and body together, which the socket accepted in {delivery.writes:,} writes"
     facts.append(("path", path))

@@ -26,7 +26,7 @@ from tailrace.cli.option import Place
 from tailrace.cli.settings import effective, from_keywords
 from tailrace.greenlets.hub import WorkerGreenlets
 from tailrace.system import binds, sockets
-from tailrace.worker import core
+from tailrace.worker import certificates, core
 from tailrace.worker.announce import announce
 from tailrace.worker.prepare import prepared
 
@@ -86,6 +86,7 @@ class Server:
         with contextlib.ExitStack() as stack:
             ready = stack.enter_context(prepared(self._settings))
             settings, listeners = ready.settings, ready.listeners
+            stack.enter_context(certificates.followed(ready.certificates))
             server = core.make(self._app, settings, listeners)
             greenlets = WorkerGreenlets(server, settings.hub_warn, self._end, is_embedded=True)
             self._urls = [listener.url for listener in listeners]

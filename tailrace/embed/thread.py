@@ -10,7 +10,7 @@ from tailrace.cli import load
 from tailrace.cli.option import Place
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import effective, from_keywords
-from tailrace.worker import core
+from tailrace.worker import certificates, core
 from tailrace.worker.announce import announce
 from tailrace.worker.prepare import prepared
 
@@ -43,7 +43,7 @@ def serving(app: WSGIApplication, settings: ServerSettings) -> Iterator[str]:
 
     Raises as `serve_in_thread` does.
     """
-    with prepared(settings) as ready:
+    with prepared(settings) as ready, certificates.followed(ready.certificates):
         settings, listeners = ready.settings, ready.listeners
         server = core.make(app, settings, listeners)
         url = listeners[0].url

@@ -664,16 +664,37 @@ TABLE: Final[tuple[Row, ...]] = (
         uwsgi="--https2=",
         other="--http2",
     ),
+    option(
+        "certfile",
+        "with https:// before the address in --bind",
+        gunicorn="--certfile=",
+        granian="--ssl-certificate=",
+        mod_wsgi="--ssl-certificate-file=",
+        other="--ssl-certfile=",
+    ),
+    option(
+        "keyfile",
+        gunicorn="--keyfile=",
+        granian="--ssl-keyfile=",
+        mod_wsgi="--ssl-certificate-key-file=",
+        other="--ssl-keyfile=",
+    ),
     elsewhere(
-        "Tailrace has no TLS: terminate it in a proxy in front; --url-scheme https tells the application",
-        gunicorn="--keyfile= --certfile= --ssl-version= --cert-reqs= --ca-certs= --ciphers= :ssl_context",
+        "--client-ca names the authorities that sign the certificates of clients, and --client-cert optional serves "
+        "clients without one",
+        gunicorn="--cert-reqs= --ca-certs=",
+        mod_wsgi="--ssl-ca-certificate-file= --ssl-verify-client=",
+        granian="--ssl-ca= --ssl-client-verify",
+        other="--ssl-ca-certs= --ssl-cert-reqs=",
+    ),
+    elsewhere(
+        "Tailrace speaks TLS at addresses that begin with https://; see --certfile, --keyfile, --tls-min, "
+        "--keyfile-password-file and --redirect-http",
+        gunicorn="--ssl-version= --ciphers= :ssl_context",
         uwsgi="--https= --https-socket= --ssl-socket= --suwsgi-socket= --https* --ssl* --sni* --http-to-https=",
-        mod_wsgi="--https-port= --https-only --ssl-certificate= --ssl-certificate-file= --ssl-certificate-key-file= "
-        "--ssl-ca-certificate-file= --ssl-certificate-chain-file= --ssl-verify-client= --ssl-environment",
-        granian="--ssl-certificate= --ssl-keyfile= --ssl-keyfile-password= --ssl-protocol-min= --ssl-ca= --ssl-crl= "
-        "--ssl-client-verify",
-        other="--ssl-certfile= --ssl-keyfile= --ssl-keyfile-password= --ssl-version= --ssl-ca-certs= --ssl-cert-reqs= "
-        "--ssl-ciphers= --keyfile-password= --https= --https-port=",
+        mod_wsgi="--https-port= --https-only --ssl-certificate= --ssl-certificate-chain-file= --ssl-environment",
+        granian="--ssl-keyfile-password= --ssl-protocol-min= --ssl-crl=",
+        other="--ssl-keyfile-password= --ssl-version= --ssl-ciphers= --keyfile-password= --https= --https-port=",
     ),
     elsewhere(
         "configure this in a proxy in front, such as nginx or Apache",

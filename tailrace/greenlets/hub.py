@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gevent import get_hub
 from gevent.hub import Waiter
-from greenlet import GreenletExit, getcurrent, greenlet
+from greenlet import GreenletExit, getcurrent, gettrace, greenlet, settrace
 
-from tailrace._tailrace import GreenletRunner, PanicException, RequestTimeout
+from tailrace._tailrace import GreenletRunner, PanicException, RequestTimeout, note_switch
 from tailrace.greenlets import overdue, stacks
 from tailrace.greenlets.monitor import Monitor
 
@@ -98,6 +98,36 @@ def _where(greenlets: Mapping[int, greenlet], ident: int, slot: int) -> str:
     return stacks.shown(stacks.of_thread(ident) if frame is None else stacks.of(frame))
 
 
+# What followed the switches before, such as a profiler.
+_profiler: Callable[..., object] | None = None
+
+
+def _note_for_both(event: str, greenlets: tuple[greenlet, greenlet]) -> None:
+    note_switch(event, greenlets)
+    if _profiler is not None:
+        _profiler(event, greenlets)
+
+
+def _note_switches() -> None:
+    """Has the core know which greenlet of the calling thread runs."""
+    global _profiler
+    before = gettrace()
+    if before is None:
+        settrace(note_switch)
+    elif before not in (note_switch, _note_for_both):
+        _profiler = before
+        settrace(_note_for_both)
+
+
+def _ignore_switches() -> None:
+    """Ends that, and leaves the profiler alone."""
+    tracer = gettrace()
+    if tracer is note_switch:
+        settrace(None)
+    elif tracer is _note_for_both:
+        settrace(_profiler)
+
+
 class WorkerGreenlets:
     """The worker greenlets of one server, on the hub of the calling thread.
 
@@ -136,6 +166,7 @@ class WorkerGreenlets:
     def start(self) -> None:
         """Begins to serve. Raises OSError."""
         self.core.start()
+        _note_switches()
         living.append(self)
         self._wakeup.start(self._on_wakeup)
         self.monitor.start()
@@ -275,6 +306,8 @@ class WorkerGreenlets:
     def _close(self) -> None:
         with contextlib.suppress(ValueError):
             living.remove(self)
+        if all(each.hub is not self.hub for each in living):
+            _ignore_switches()
         # A watcher of libuv that is closed without `stop` keeps its callback.
         self._wakeup.stop()
         self._wakeup.close()

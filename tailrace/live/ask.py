@@ -15,17 +15,18 @@ import io
 import json
 import re
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace._tailrace import __version__
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.errors import TailraceError
 from tailrace.printable import printable
 from tailrace.status import threads
-from tailrace.system import addresses
-from tailrace.system.addresses import InheritedAddress, TcpAddress
+from tailrace.system import status_address
+from tailrace.system.addresses import TcpAddress
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -54,10 +55,7 @@ class Asked:
     """The status address of a server. Raises ConfigError for a text that is no address."""
 
     def __init__(self, text: str) -> None:
-        address = addresses.parse(text, "status")
-        if isinstance(address, InheritedAddress):
-            raise ConfigError(f"--status {text!r}: write host:port, or unix:/path")
-        self.address = address
+        self.address = status_address.parse(text, "status")
 
     def status(self) -> dict[str, Any]:
         """`/status.json`. Raises AskError."""
@@ -89,6 +87,12 @@ class Asked:
             status, body = self._exchange(target)
         except TimeoutError:
             raise AskError(f"no complete response from {self.address} within {TIMEOUT:g} s; {remedy}") from None
+        except ssl.SSLCertVerificationError as error:
+            raise AskError(
+                f"the certificate of {self.address} is not trusted: {_short(error.verify_message)}; name the host as "
+                "the certificate does, and set SSL_CERT_FILE to the authority that signed it, or to the certificate "
+                "itself if it is self-signed"
+            ) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise AskError(f"no response from {self.address}: {_short(reason)}; {remedy}") from None
@@ -128,17 +132,28 @@ class Asked:
             return response.status, body
 
     def _connect(self, deadline: float) -> socket.socket:
-        """A connection to the first address that accepts one. Raises OSError."""
-        if not isinstance(self.address, TcpAddress):
-            path = self.address.path
-            return _connected(socket.AF_UNIX, "\0" + path[1:] if self.address.is_abstract else path, deadline)
-        # The resolver has only its own limits, resolv.conf(5).
-        host, port = self.address.host or "127.0.0.1", self.address.port
-        *others, last = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        for family, _, _, _, at in others:
-            with contextlib.suppress(OSError):
-                return _connected(family, at, deadline)
-        return _connected(last[0], last[4], deadline)
+        """A connection to the first address that accepts one, after the handshake. Raises OSError."""
+        address = self.address.address
+        if not isinstance(address, TcpAddress):
+            path = address.path
+            return _connected(socket.AF_UNIX, "\0" + path[1:] if address.is_abstract else path, deadline)
+        host = address.host or "127.0.0.1"
+        plain = _connected_to(host, address.port, deadline)
+        if not self.address.is_encrypted:
+            return plain
+        with plain:
+            plain.settimeout(_left(deadline))
+            return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+
+
+def _connected_to(host: str, port: int, deadline: float) -> socket.socket:
+    """A connection to the first address of the host that accepts one. Raises OSError."""
+    # The resolver has only its own limits, resolv.conf(5).
+    *others, last = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for family, _, _, _, at in others:
+        with contextlib.suppress(OSError):
+            return _connected(family, at, deadline)
+    return _connected(last[0], last[4], deadline)
 
 
 def _connected(family: int, at: Any, deadline: float) -> socket.socket:

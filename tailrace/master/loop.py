@@ -28,7 +28,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, NoReturn
 
@@ -39,16 +39,17 @@ from tailrace.logs import log
 from tailrace.master import hang, mold, plan, recycle, trial, watch, workers
 from tailrace.master.mold import Mold, Molds
 from tailrace.master.plan import FAILURES, Drain, Fork, Kill, Loading, Plan, SlowBoot, Verdict
+from tailrace.master.refork import Refork
 from tailrace.master.service import FilesChanged, Service, Upgraded
 from tailrace.master.status import States
-from tailrace.master.tally import HANG, RELOAD, Tally
+from tailrace.master.tally import HANG, REFORK, RELOAD, Tally
 from tailrace.master.trial import Trial
 from tailrace.master.workers import Ending, Hung, Killed, Worker
 from tailrace.status import snapshot
 from tailrace.status.snapshot import Snapshot
 from tailrace.status.state import State
 from tailrace.system import cgroup, forks, signals, sockets
-from tailrace.worker import fork, report
+from tailrace.worker import certificates, fork, report
 from tailrace.worker import main as worker_main
 from tailrace.worker import mold as worker_mold
 from tailrace.worker.announce import announce, announce_loading, announce_machine
@@ -108,6 +109,7 @@ class Master:
         self._plan = Plan(count, places, settings.graceful_timeout, settings.reload_trial)
         self._trial: Trial | None = None
         self._molds = Molds(self._start_mold) if settings.preload and setup.application is None else None
+        self._refork = Refork(settings.refork if self._molds is not None else ())
         # When a mold may be made again after one that has ended.
         self._next_mold = 0.0
         self._mold_failures = 0
@@ -305,7 +307,7 @@ class Master:
     def _reap(self) -> None:
         known = {each.pid: each for each in self._plan.workers}
         # A mold reaps the workers that it has forked.
-        ours = list(known) if self._molds is None else [each.pid for each in self._molds.processes()]
+        ours = list(known) if self._molds is None else self._molds.children()
         for pid, ending in workers.reaped(None if os.getpid() == 1 else ours):
             if pid in known:
                 if self._molds is not None:
@@ -318,6 +320,8 @@ class Master:
             for pid, ending in self._molds.ended_workers():
                 if pid in known:
                     self._reaped(known.pop(pid), ending)
+            for lost in self._molds.lost():
+                self._mold_has_ended(lost, Ending(None, is_orphan=True))
 
     def _reaped(self, ended: Worker, ending: Ending) -> None:
         # It may have written its report just before its end.
@@ -329,15 +333,11 @@ class Master:
         """A worker has ended: updates the plan, logs the end, and calls the hook."""
         was_killed, failure = isinstance(ended.phase, (Hung, Killed)), ended.failure
         requests = self._requests(ended)
-        verdict = self._plan.ended(ended, time.monotonic())
-        ended.forget_report()
-        counters, deliveries = self._board.counters(ended.place), self._board.deliveries(ended.place)
-        self._tally.has_ended(ended, verdict, counters, deliveries)
-        # Before the counters are cleared: the status process must not count them twice, nor lose them.
-        self._publish()
-        self._board.keep(ended.place, ended.number, self._plan.has_current_code(ended))
-        # Its place of the scoreboard is free.
-        self._board.clear(ended.place)
+        if self._refork.worker is ended:
+            self._refork.worker = None
+            if self._molds is not None:
+                self._molds.give_up_promoted()
+        verdict = self._serves_no_more(ended)
         said = f"{ended} failed to load: {failure.message}" if failure else f"{ended} {ending}"
         trace = f"\n{failure.traceback.rstrip()}" if failure and failure.traceback else ""
         if verdict is Verdict.EXPECTED:
@@ -358,6 +358,18 @@ class Master:
             self._give_up(said, failure)
         self._hooks.worker_exit(self._info(ended, ending))
 
+    def _serves_no_more(self, ended: Worker) -> Verdict:
+        """Updates the plan and the counts; the worker's place of the scoreboard is free."""
+        verdict = self._plan.ended(ended, time.monotonic())
+        ended.forget()
+        counters, deliveries = self._board.counters(ended.place), self._board.deliveries(ended.place)
+        self._tally.has_ended(ended, verdict, counters, deliveries)
+        # Before the counters are cleared: the status process must not count them twice, nor lose them.
+        self._publish()
+        self._board.keep(ended.place, ended.number, self._plan.has_current_code(ended))
+        self._board.clear(ended.place)
+        return verdict
+
     # Actions
 
     def _do(self, action: plan.Action, now: float) -> None:
@@ -366,6 +378,8 @@ class Master:
         elif isinstance(action, Drain):
             log.logger.info("%s drains", action.worker)
             self._note_reason(action.worker)
+            if action.worker is self._refork.worker and self._molds is not None:
+                self._molds.promote(action.worker, self._listeners)
             self._drain(action.worker)
         elif isinstance(action, Kill):
             killed = action.worker
@@ -399,10 +413,22 @@ class Master:
 
     def _fork(self, action: Fork, now: float) -> None:
         self._board.clear(action.place)
-        current = self._molds and self._molds.current
+        ours: socket.socket | None = None
         try:
-            forked = current.fork(action.number, action.place, action.generation) if current else fork.fork()
+            current = None if self._molds is None else self._molds.current
+            if current is None:
+                forked = fork.fork()
+            elif self._settings.refork:
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                ours.setblocking(False)
+                forks.keep_from_children(ours)
+                with theirs:
+                    forked = current.fork(action.number, action.place, action.generation, theirs)
+            else:
+                forked = current.fork(action.number, action.place, action.generation)
         except OSError as error:
+            if ours is not None:
+                ours.close()
             log.logger.error("cannot fork worker %d: %s; trying again", action.number, error.strerror)
             self._plan.fork_failed(action.number, now)
             return
@@ -414,10 +440,12 @@ class Master:
                 self._run_worker(self._setup, made, forked)
             finally:
                 os._exit(1)
-        made.report = forked.pipe
+        made.report, made.channel = forked.pipe, ours
         self._plan.forked(made)
 
-    def _run_worker(self, setup: WorkerSetup, made: Worker, forked: Forked) -> NoReturn:
+    def _run_worker(
+        self, setup: WorkerSetup, made: Worker, forked: Forked, become_mold: Callable[[], None] | None = None
+    ) -> NoReturn:
         """In the forked process, which has closed what is the master's: becomes the worker."""
         start = WorkerStart(
             info=self._info(made),
@@ -428,6 +456,7 @@ class Master:
             leaving=plan.LEAVING,
             mask=forked.mask,
             master=self._pid,
+            become_mold=become_mold,
         )
         worker_main.work(start, self._settings, self._listeners)
 
@@ -444,9 +473,18 @@ class Master:
         if self._molds is not None:
             self._molds.close()
 
-        def become_worker(setup: WorkerSetup, which: tuple[int, int, int], forked: Forked) -> NoReturn:
+        def become_worker(
+            setup: WorkerSetup, which: tuple[int, int, int], forked: Forked, descriptor: int | None
+        ) -> NoReturn:
             made = Worker(*which, os.getpid(), time.monotonic())
-            self._run_worker(setup, made, forked)
+            if descriptor is None:
+                self._run_worker(setup, made, forked)
+            channel = socket.socket(fileno=descriptor)
+
+            def become_mold() -> None:
+                worker_mold.promoted(channel, str(made), self._settings, self._listeners, setup, become_worker)
+
+            self._run_worker(setup, made, forked, become_mold)
 
         worker_mold.work(channel, forked, self._settings, self._listeners, self._setup, become_worker)
 
@@ -454,6 +492,8 @@ class Master:
         """Has a mold load the application; until one has, nothing is forked."""
         assert self._molds is not None
         self._plan.may_fork = self._molds.current is not None
+        self._molds.give_up_promoted()
+        self._refork.worker = None
         try:
             self._molds.load()
         except OSError as error:
@@ -473,15 +513,46 @@ class Master:
             assert loaded is not None
             log.logger.info("%s has loaded the application in %.2f s", loaded, now - loaded.process.forked)
             molds.adopt()
+            self._refork.restart()
             self._mold_failures = 0
             self._plan.may_fork = True
             if is_reload:
                 self._plan.reload(now)
+        elif molds.has_promoted():
+            self._adopt_promoted(molds)
         elif molds.current is None and molds.loading is None and now >= self._next_mold:
             self._load()
         elif molds.loading is not None and not molds.loading.is_named and now >= molds.loading.slow_at:
             molds.loading.is_named = True
             self._log_slow(molds.loading, plan.SLOW_BOOT_AFTER)
+
+    def _adopt_promoted(self, molds: Molds) -> None:
+        """The worker that was to become the mold has ended its requests: it forks, and the others are replaced."""
+        worker = self._refork.worker
+        assert worker is not None
+        molds.adopt_promoted()
+        self._refork.worker = None
+        self._serves_no_more(worker)
+        log.logger.info("%s forks the workers from now on: it was worker %d (--refork)", molds.current, worker.number)
+        for each in self._plan.serving:
+            each.due = "is forked again from the new mold (--refork)"
+            each.allowance.reason = REFORK
+        self._hooks.worker_exit(self._info(worker, Ending(0)))
+
+    def _choose_mold(self) -> None:
+        """Has a worker become the mold, if one has processed enough requests."""
+        molds, serving = self._molds, self._plan.serving
+        if molds is None or molds.current is None or molds.loading is not None or self._is_leaving:
+            return
+        if self._plan.is_reloading or not self._plan.may_recycle or len(serving) < len(self._plan.workers):
+            return
+        if not self._plan.is_complete or any(each.due for each in serving):
+            return
+        requests = {each: self._board.counters(each.place)["requests"] for each in serving if each.channel is not None}
+        if (chosen := self._refork.choose(requests.items())) is not None:
+            chosen.due = f"has processed {log.counted(requests[chosen], 'request')} and becomes the mold (--refork)"
+            chosen.allowance.reason = REFORK
+            log.logger.info("%s %s", chosen, chosen.due)
 
     def _mold_times(self, now: float) -> list[float]:
         """When to look at the molds though nothing has happened."""
@@ -521,7 +592,7 @@ class Master:
     def _close_ours(self) -> None:
         """In a forked process: closes what is the master's alone."""
         for each in self._plan.workers:
-            each.forget_report()
+            each.forget()
         os.close(self._liveness_writer)
         self._wakeups.close()
         self._wakeup_writer.close()
@@ -552,10 +623,16 @@ class Master:
         # The master closes its sockets first. So the last worker that closes its own ends the listening, and accepts
         # the connections that wait before it does.
         self._service.stopping("finishing the requests in flight")
-        for listener in self._listeners:
-            listener.hand_over()
+        self._stop_listening()
         for each in self._plan.stop(time.monotonic()):
             self._drain(each)
+
+    def _stop_listening(self) -> None:
+        """Master and molds close their sockets."""
+        for listener in self._listeners:
+            listener.hand_over()
+        if self._molds is not None:
+            self._molds.leave()
 
     def _drain(self, each: Worker) -> None:
         """Has a worker drain: by SIGTERM, and by the scoreboard, which the core reads even if a request holds the
@@ -566,12 +643,12 @@ class Master:
     def _stop_now(self, why: str) -> None:
         log.logger.info("%s: stopping now", why)
         self._service.stopping("stopping now")
-        for listener in self._listeners:
-            listener.hand_over()
+        self._stop_listening()
         for each in self._plan.stop_now(time.monotonic()):
             each.send(signal.SIGQUIT)
 
     def _reload(self, now: float) -> None:
+        self._follow_certificates()
         if self._molds is not None:
             log.logger.info("SIGHUP: loading the application%s", " once more" if self._molds.loading else "")
             self._fit_machine()
@@ -639,8 +716,15 @@ class Master:
                     requests = self._requests(each) if each.allowance.is_stuck else None
                     _log_with_requests(logging.INFO, message, each, requests)
 
+        self._choose_mold()
+        self._follow_certificates()
         if (most := self._settings.memory_in_use_limit) is not None and self._plan.may_recycle:
             self._check_cgroup(most)
+
+    def _follow_certificates(self) -> None:
+        """The workers follow the files themselves; only here it is logged."""
+        if (served := self._service.certificates) is not None:
+            certificates.refresh(served, logs=True)
 
     def _check_cgroup(self, most: int) -> None:
         """Replaces a worker before the kernel kills one for lack of memory. most: bytes that may be in use."""
@@ -759,6 +843,7 @@ class Master:
             ended=dict(self._tally.ended),
             delivered=self._tally.delivered,
             workers=self._states.of(self._plan.workers),
+            certificates=certificates.expiries(self._service.certificates),
         )
 
     def _close_for_status(self) -> None:

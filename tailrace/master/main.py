@@ -53,9 +53,9 @@ def _serve(
     settings: ServerSettings, application: WSGIApplication | None, service: Service, stops: signals.Stops
 ) -> int:
     named = None if application is not None else directory.named(settings.chdir)
-    with service, prepared(settings, named=named, kept=service.kept) as found:
+    with service, prepared(settings, named=named, has_status=True, kept=service.kept) as found:
         settings, listeners = found.settings, found.listeners
-        service.settle(settings, listeners)
+        service.settle(settings, listeners, found.certificates)
         functions = hooks.read(settings.hooks)
         setup = WorkerSetup(application, named, functions, found.variables)
         return Master(settings, listeners, setup, service, stops).run()

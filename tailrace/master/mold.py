@@ -5,9 +5,13 @@ Master and mold exchange JSON messages over a socket:
 
 - master: `{"fork": [number, place, generation]}`. Answer: `{"forked": pid}` with the reading end of the pipe for the
   worker's report, or `{"failed": reason}`.
+- With `--refork`, the order to fork comes with the worker's end of another socket. The master sends `{"mold": true}`
+  to a worker that drains, with the listening sockets. The worker answers `{"loaded": true}` when it has ended its
+  requests, and is a mold from then on. Master to the former mold: `{"disown": pid}`: this worker is its own no longer.
 - mold: `{"ended": [pid, wait status]}`, before it reaps the worker. Until the master answers `{"reap": pid}`, no other
   process can have that id, so the master signals no stranger.
-- master: `{"leave": true}`: the mold ends with its last worker. It also ends when the master has closed the socket.
+- master: `{"leave": true}`: the mold ends with its last worker. Answer: `{"left": true}`, once it has closed its
+  listening sockets. It also ends when the master has closed the socket.
 
 Thread: the main thread of either process, the only one of it.
 """
@@ -29,7 +33,7 @@ from typing import Any, Final, NoReturn
 from tailrace.logs import log
 from tailrace.master.plan import SLOW_BOOT_AFTER
 from tailrace.master.workers import Ending, Worker
-from tailrace.system import forks
+from tailrace.system import forks, sockets
 from tailrace.worker.fork import Forked, fork
 from tailrace.worker.mold import LARGEST
 
@@ -37,6 +41,8 @@ from tailrace.worker.mold import LARGEST
 _FORKING: Final = 10.0
 # A mold that has not reported the end of a killed worker within this time (seconds) hangs, and is killed.
 _REPORTING: Final = 5.0
+# How long the master waits for the molds to close their listening sockets (seconds).
+_LEFT: Final = 0.5
 # How long a mold may take to end at the end of the master (seconds), for its exit functions.
 _LEAVING: Final = 5.0
 
@@ -48,7 +54,8 @@ class Mold:
     process: its process and its report, like those of a worker. channel: the master's end of the socket. children: the
     workers that it has forked and that have not ended, each with the time at which it began. is_closed: it has closed
     its end of the socket. is_named: the log says that it loads for long. reports_by: when it must have
-    reported the end of a worker, by the monotonic clock.
+    reported the end of a worker, by the monotonic clock. began: of one that was a worker, as `_began` gives it; such a
+    mold is no child of the master, whom only the socket tells of its end. is_promoted: it has ended its requests.
     """
 
     process: Worker
@@ -58,19 +65,29 @@ class Mold:
     is_closed: bool = False
     is_named: bool = False
     reports_by: float | None = None
+    began: str = ""
+    is_promoted: bool = False
     _ended: list[tuple[int, Ending]] = field(default_factory=list)
 
     def __str__(self) -> str:
         return f"mold (pid {self.process.pid})"
+
+    def is_running(self) -> bool:
+        """At the end of the master: whether the process lives; reaps it. Raises ChildProcessError."""
+        if self.began:
+            return _began(self.process.pid) == self.began
+        return os.waitpid(self.process.pid, os.WNOHANG) == (0, 0)
 
     @property
     def slow_at(self) -> float:
         """When it has loaded for long, by the monotonic clock."""
         return self.process.forked + SLOW_BOOT_AFTER
 
-    def fork(self, number: int, place: int, generation: int) -> Forked:
-        """Has it fork a worker. Raises OSError."""
-        self._send(json.dumps({"fork": [number, place, generation]}).encode())
+    def fork(self, number: int, place: int, generation: int, channel: socket.socket | None = None) -> Forked:
+        """Has it fork a worker. channel: what the worker gets. Raises OSError."""
+        order = json.dumps({"fork": [number, place, generation]}).encode()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            socket.send_fds(self.channel, [order], [] if channel is None else [channel.fileno()])
         poll = select.poll()
         poll.register(self.channel, select.POLLIN)
         while poll.poll(int(_FORKING * 1000)):
@@ -106,9 +123,12 @@ class Mold:
                 self.is_closed = True
                 break
             said: dict[str, Any] = json.loads(message)
-            if (ended := said.get("ended")) is None:
+            if "loaded" in said:
+                self.is_promoted = True
+            elif (ended := said.get("ended")) is None:
                 return said, descriptors
-            self._ended.append((ended[0], Ending(ended[1])))
+            else:
+                self._ended.append((ended[0], Ending(ended[1])))
         return {}, []
 
     def ended(self) -> Iterator[tuple[int, Ending]]:
@@ -129,9 +149,22 @@ class Mold:
         if self.children.pop(pid, None) is not None:
             self._send(json.dumps({"reap": pid}).encode())
 
+    def disown(self, pid: int) -> None:
+        """This process is no worker of it any more."""
+        if self.children.pop(pid, None) is not None:
+            self._send(json.dumps({"disown": pid}).encode())
+
     def leave(self) -> None:
         """It is to end with its last worker."""
         self._send(b'{"leave": true}')
+
+    def await_left(self, until: float) -> None:
+        """Waits until it has closed its listening sockets after `leave`, or this time by the monotonic clock."""
+        poll = select.poll()
+        poll.register(self.channel, select.POLLIN)
+        while not self.is_closed and (left := until - time.monotonic()) > 0 and poll.poll(int(left * 1000) + 1):
+            if "left" in self._read()[0]:
+                break
 
 
 class Molds:
@@ -142,6 +175,8 @@ class Molds:
         self.loading: Mold | None = None
         # The one that forks; and the one before, to which the master goes back if the code of a reload is not good.
         self.current: Mold | None = None
+        # A worker that drains, and is to be the next one.
+        self.promoted: Mold | None = None
         self._former: Mold | None = None
         self._all: list[Mold] = []
 
@@ -165,6 +200,44 @@ class Molds:
             else:
                 self.current.leave()
         self.current, self.loading = self.loading, None
+
+    def promote(self, worker: Worker, listeners: list[sockets.Listener]) -> None:
+        """This worker, which is told to drain, is to be a mold afterwards."""
+        channel, worker.channel = worker.channel, None
+        assert channel is not None
+        process = Worker(0, -1, 0, worker.pid, worker.forked)
+        self.promoted = Mold(process, channel, began=_began(worker.pid))
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            socket.send_fds(channel, [b'{"mold": true}'], [each.socket.fileno() for each in listeners])
+
+    def has_promoted(self) -> bool:
+        """True when the worker of `promote` has ended its requests."""
+        if self.promoted is not None:
+            next(self.promoted.ended(), None)
+        return self.promoted is not None and self.promoted.is_promoted
+
+    def adopt_promoted(self) -> None:
+        """That worker is the current mold. The one before forks no more."""
+        assert self.promoted is not None
+        for each in self._all:
+            each.disown(self.promoted.process.pid)
+        if self.current is not None:
+            self.current.leave()
+        self._all.append(self.promoted)
+        self.current, self.promoted = self.promoted, None
+
+    def give_up_promoted(self) -> None:
+        """Its worker has ended, or is not needed as a mold: it ends like any other."""
+        if self.promoted is not None:
+            self.promoted.channel.close()
+            self.promoted = None
+
+    def lost(self) -> Iterator[Mold]:
+        """Those of which only the socket tells that they have ended, once each."""
+        for each in self._all:
+            if each.began and each.is_closed and not each.has_ended:
+                each.has_ended = True
+                yield each
 
     def settle(self) -> None:
         """The code of the current mold is good: none before it is needed."""
@@ -201,42 +274,54 @@ class Molds:
         return min((each.reports_by for each in self._all if each.reports_by is not None), default=None)
 
     def leave(self) -> None:
-        """No more workers are needed."""
+        """No more workers are needed. Waits until no mold listens, so that the last worker ends the listening."""
         self.stop_loading()
+        self.give_up_promoted()
+        until = time.monotonic() + _LEFT
         for each in self._all:
             each.leave()
+        for each in self._all:
+            if not each.has_ended:
+                each.await_left(until)
 
     def join(self) -> None:
         """Has all end, at the end of the master; one that does not is killed."""
-        self.leave()
+        self.stop_loading()
         for each in self._all:
             each.channel.close()
         end = time.monotonic() + _LEAVING
-        while left := self.processes():
-            for process in left:
+        while left := [each for each in self._all if not each.has_ended]:
+            for each in left:
                 with contextlib.suppress(ChildProcessError):
-                    if os.waitpid(process.pid, os.WNOHANG) == (0, 0):
+                    if each.is_running():
                         if time.monotonic() < end:
                             time.sleep(0.005)
                             break
-                        process.send(signal.SIGKILL)
-                        os.waitpid(process.pid, 0)
-                self.has_ended(process.pid)
+                        each.process.send(signal.SIGKILL)
+                        if not each.began:
+                            os.waitpid(each.process.pid, 0)
+                each.has_ended = True
 
     def close(self) -> None:
         """In a forked process: closes what is the master's."""
         for each in self._all:
             each.channel.close()
             each.process.forget_report()
+        self.give_up_promoted()
 
     def descriptors(self) -> list[int]:
         """Those that become readable when there are events."""
-        found = [each.channel.fileno() for each in self._all if not each.is_closed]
+        all_of_them = [*self._all, *([self.promoted] if self.promoted else [])]
+        found = [each.channel.fileno() for each in all_of_them if not each.is_closed]
         return found + ([self.loading.process.report] if self.loading and self.loading.process.report >= 0 else [])
 
     def processes(self) -> list[Worker]:
         """Those of all molds that have not ended."""
         return [each.process for each in self._all if not each.has_ended]
+
+    def children(self) -> list[int]:
+        """The process ids of those that are children of the master."""
+        return [each.process.pid for each in self._all if not each.has_ended and not each.began]
 
     def has_loaded(self) -> bool:
         """True once, when the mold that loads has done that."""

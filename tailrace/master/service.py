@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tailrace._tailrace import Certificates
 from tailrace.cli.options import BY_NAME
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import Setting, Settings, is_chosen
@@ -68,6 +69,7 @@ class Service:
         self._statsd: statsd.Statsd | None = None
         self._pid_file: PidFile | None = None
         self._listeners: list[Listener] = []
+        self.certificates: Certificates | None = None
         self._alive_at = 0.0
         self._serves = False
         # This master was told to stop before it took over, so the predecessor stays the master.
@@ -95,12 +97,14 @@ class Service:
         """The descriptor of a socket that the predecessor bound to the address."""
         return self._predecessor.listener(address) if self._predecessor else None
 
-    def settle(self, settings: ServerSettings, listeners: list[Listener]) -> None:
+    def settle(
+        self, settings: ServerSettings, listeners: list[Listener], certificates: Certificates | None = None
+    ) -> None:
         """Once the sockets are bound: opens the addresses of `--status`, `--agent` and `--statsd`, makes the pid
         file, sets title and user, starts the watcher. Raises ConfigError."""
-        self._listeners = listeners
+        self._listeners, self.certificates = listeners, certificates
         predecessor = self._predecessor
-        self._status = status.opened(settings, kept=self.kept)
+        self._status = status.opened(settings, certificates, kept=self.kept)
         if settings.statsd is not None:
             self._statsd = statsd.opened(settings.statsd)
         if predecessor:

@@ -20,23 +20,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from tailrace._tailrace import Scoreboard
+from tailrace._tailrace import Certificates, Scoreboard
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.errors import BindError, ConfigError
+from tailrace.errors import BindError
 from tailrace.logs import log
 from tailrace.master.workers import Booting, Ending, Hung, Killed, Serving, Worker
 from tailrace.status import main, stacks, state
 from tailrace.status.state import SharedState, State, WorkerState
-from tailrace.system import addresses, forks, sockets
-from tailrace.system.addresses import InheritedAddress, TcpAddress, UnixAddress
+from tailrace.system import forks, sockets, status_address
+from tailrace.system.status_address import StatusAddress
 
 # A process that ends is replaced at once if it has lived for longer than the longest delay, else after the first delay,
 # then each time after twice as long, up to the longest (seconds).
 FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 30.0
 _BACKLOG: Final = 128
-# That errors propose: the port of `--bind` is taken.
-_PORTS: Final = {"status": 9000, "agent": 9001}
 _NO_STACKS: Final = ", without Python stacks, which need `pip install 'tailrace[status]'`"
 
 
@@ -258,35 +256,36 @@ class Status:
             listener.socket.close()
 
 
-def opened(settings: ServerSettings, *, kept: Callable[[str], int | None]) -> Status | None:
+def opened(
+    settings: ServerSettings, certificates: Certificates | None = None, *, kept: Callable[[str], int | None]
+) -> Status | None:
     """Opens the addresses of `--status` and `--agent`; None when none is given, or none can be opened.
 
-    One that cannot be opened is a warning in the log. kept: as for `sockets.bound`. Raises ConfigError for a text that
-    is no address.
+    One that cannot be opened is a warning in the log. certificates: for one that is encrypted. kept: as for
+    `sockets.bound`. Raises ConfigError for a text that is no address.
     """
+    listeners = {}
     texts = {"status": settings.status, "agent": settings.agent}
-    wanted = {option: _address(text, option) for option, text in texts.items() if text is not None}
-    found = {option: _listener(option, address, settings.socket_mode, kept) for option, address in wanted.items()}
-    listeners = {option: listener for option, listener in found.items() if listener is not None}
+    wanted = {option: status_address.parse(text, option) for option, text in texts.items() if text}
+    for option, at in wanted.items():
+        listener = _listener(option, at, settings.socket_mode, kept)
+        if listener is None:
+            continue
+        if at.is_encrypted:
+            listener.protocol, listener.certificates = "https", certificates
+        listeners[option] = listener
     return Status(listeners, settings.app or "") if listeners else None
 
 
-def _address(text: str, option: str) -> TcpAddress | UnixAddress:
-    address = addresses.parse(text, option, _PORTS[option])
-    if isinstance(address, InheritedAddress):
-        raise ConfigError(f"--{option} {text!r}: write host:port, or unix:/path")
-    return address
-
-
 def _listener(
-    option: str, address: TcpAddress | UnixAddress, socket_mode: int | None, kept: Callable[[str], int | None]
+    option: str, at: StatusAddress, socket_mode: int | None, kept: Callable[[str], int | None]
 ) -> sockets.Listener | None:
-    descriptor = kept(str(address))
+    descriptor = kept(str(at.address))
     try:
         if descriptor is not None:
-            listener = sockets.take_over(address, descriptor, backlog=_BACKLOG, socket_mode=socket_mode)
+            listener = sockets.take_over(at.address, descriptor, backlog=_BACKLOG, socket_mode=socket_mode)
         else:
-            listener = sockets.bind(address, backlog=_BACKLOG, socket_mode=socket_mode)
+            listener = sockets.bind(at.address, backlog=_BACKLOG, socket_mode=socket_mode)
     except BindError as error:
         said = str(error).replace("--bind", f"--{option}")
         log.logger.warning("--%s: %s; the server starts without it", option, said)

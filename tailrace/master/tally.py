@@ -17,9 +17,10 @@ CRASH: Final = "crash"
 HANG: Final = "hang"
 LOAD_FAILURE: Final = "load_failure"
 RELOAD: Final = "reload"
+REFORK: Final = "refork"
 # The others are those of `recycle`.
 REASONS: Final = (
-    *(CRASH, HANG, LOAD_FAILURE, RELOAD),
+    *(CRASH, HANG, LOAD_FAILURE, RELOAD, REFORK),
     *("max_requests", "max_lifetime", "max_rss", "stuck_thread"),
 )
 

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,7 +65,8 @@ class Worker:
     generation: of the reload that it was forked for. forked: when, by the monotonic clock.
     report: the reading end of its pipe; -1 when it is closed.
     allowance: its limits, once it is ready. watch: checks whether it hangs, once it is ready. due: why it is to be
-    replaced, as a phrase; empty when it is not. replaced_for: why it was replaced, in one word, for counts.
+    replaced, as a phrase; empty when it is not. replaced_for: why it was replaced, in one word, for counts. channel: by
+    which it may become the mold (`--refork`).
     """
 
     number: int
@@ -78,6 +80,7 @@ class Worker:
     watch: Watch | None = None
     due: str = ""
     replaced_for: str = ""
+    channel: socket.socket | None = None
     _said: bytes = b""
 
     def __str__(self) -> str:
@@ -109,6 +112,13 @@ class Worker:
                 self.forget_report()
                 return self._said in (READY, BROKEN)
         return False
+
+    def forget(self) -> None:
+        """Closes all that the master has of it."""
+        self.forget_report()
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
 
     def forget_report(self) -> None:
         """Closes the reading end of its pipe."""

@@ -62,6 +62,7 @@ def convert(source: Source) -> Migrated:
     for given in source.given:
         _one(given, others, made)
     _implied(others, made)
+    _encrypted(made)
     _combined(made)
     if "app" not in made.settings:
         made.warnings.append("no application is named; add it, as in `tailrace mysite.wsgi:application`")
@@ -122,7 +123,7 @@ def _set(made: Migrated, option: Option, raw: Any, given: Given) -> None:
     if given.value is CPUS and option.name != "workers":
         raise ValueError("it depends on the number of CPUs")
     read = option.kind.read(raw)
-    if read is None:
+    if read is None or (read == () and raw == ""):
         # An empty path: unset, for which TOML has no value.
         return
     if option.name == "bind":
@@ -214,6 +215,22 @@ def _implied(others: dict[str, Any], made: Migrated) -> None:
         made.remarks.append(Remark(f"variables: {', '.join(names)}", "", reason))
 
 
+def _encrypted(made: Migrated) -> None:
+    """With a certificate, the other servers encrypt all their addresses."""
+    if "certfile" not in made.settings:
+        return
+    setting = made.settings.setdefault("bind", Setting(["127.0.0.1:8000"], ["the default"]))
+    setting.value = [_https(text) for text in setting.value]
+    setting.entries = {}
+
+
+def _https(text: str) -> str:
+    """An address with the scheme of an encrypted one."""
+    if text.startswith("unix:"):
+        return f"https+{text}"
+    return text if "://" in text and not text.startswith("http://") else f"https://{text.removeprefix('http://')}"
+
+
 def _one_thread(others: dict[str, Any], made: Migrated) -> None:
     """A worker that serves one request at a time: the application need not be thread-safe."""
     if "threads" in made.settings or "gevent" in made.settings or others.get("worker_class", "sync") != "sync":
@@ -253,6 +270,7 @@ def _combined(made: Migrated) -> None:
         Place.GEVENT: "gevent" in made.settings,
         Place.WITHOUT_GEVENT: "gevent" not in made.settings,
         Place.WITHOUT_RELOAD: "reload" not in made.settings,
+        Place.WITHOUT_PRELOAD: "preload" not in made.settings,
         Place.RELOAD: "reload" in made.settings,
     }
     for name in list(made.settings):

@@ -15,7 +15,7 @@ from typing import Any, Final
 Counts = Mapping[str, Mapping[str, int]]
 
 # The groups that are histograms of times, in the order of a request.
-PHASES: Final = ("proxied", "queued", "application", "iterating", "blocked", "total")
+PHASES: Final = ("proxied", "queued", "application", "iterating", "blocked", "cpu", "interpreter", "gc", "total")
 _SUM: Final = "sum_ns"
 _REST: Final = "+Inf"
 # The bounds for Prometheus, from 0.12 ms to 64 s, in seconds: every eighth bound of the scoreboard, since each bound is

@@ -29,6 +29,10 @@ def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> dic
         "reason": taken.not_ready,
         "draining": state.stopping,
         "listeners": state.listeners,
+        "certificates": [
+            {"file": file, "expires": shown(expires), "seconds_left": round(expires - time.time())}
+            for file, expires in state.certificates
+        ],
         "workers_wanted": state.wanted,
         "threads_each": state.threads_each,
         "workers": [

@@ -4,6 +4,8 @@ A web page of anybody can have its own name resolve to the address of the status
 read all that is answered there. Such a name is one that can be registered. So those are answered that cannot be: an IP
 address (as Prometheus and the probes of Kubernetes ask), a name without a dot (localhost, a service of Docker Compose),
 and names of private networks; and the name that `--status` has.
+
+Over TLS every name is answered: browsers refuse one that the certificate does not have.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from tailrace.status.pages import Pages
 from tailrace.status.state import SharedState
 from tailrace.system import forks, signals, sockets
 from tailrace.system.title import set_title
-from tailrace.worker import core
+from tailrace.worker import certificates, core
 
 LIMITS: Final = {
     # One for each viewer of the live page, and those that answer everything else.
@@ -108,13 +108,14 @@ def _wait(line: int) -> None:
 def _serve(listener: sockets.Listener, shared: SharedState, board: Scoreboard, line: int) -> None:
     """Serves the pages until the process is to end."""
     settings = effective(from_keywords({"bind": str(listener.address), **LIMITS}, Place.THREAD))
-    pages = Pages(shared, board, listener.address)
+    pages = Pages(shared, board, listener.address, is_encrypted=listener.certificates is not None)
     server = core.make(pages, settings, [listener])
     listener.socket.close()
     server.start()
     pages.feed.start()
     threading.Thread(target=_end_with, args=(server,), name="tailrace-end", daemon=True).start()
-    _wait(line)
+    with certificates.followed(listener.certificates, logs=False):
+        _wait(line)
     pages.feed.stop()
     server.stop(GRACE)
     server.join(2 * GRACE)

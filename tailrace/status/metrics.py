@@ -17,7 +17,7 @@ from tailrace.status import series
 from tailrace.status.counts import Histogram
 from tailrace.status.memory import Memory
 from tailrace.status.snapshot import Snapshot
-from tailrace.status.table import INFO, PROPORTIONAL, RESIDENT, Metric
+from tailrace.status.table import EXPIRY, INFO, PROPORTIONAL, RESIDENT, Metric
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -62,6 +62,11 @@ def _families(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> It
     shared = [each.pss for each in memory.values() if each.pss is not None]
     if len(shared) == len(memory):
         yield _Family(PROPORTIONAL).add(sum(shared))
+    if taken.state.certificates:
+        family = _Family(EXPIRY)
+        for file, expires in taken.state.certificates:
+            family.add(expires, file=file)
+        yield family
 
 
 def _help(said: str) -> str:

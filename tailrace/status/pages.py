@@ -42,9 +42,11 @@ def _named(pids: list[int]) -> str:
 class Pages:
     """The application."""
 
-    def __init__(self, shared: Shared, board: Board, bound: Address | None = None) -> None:
-        """bound: the address of --status."""
-        self._shared, self._board, self._bound = shared, board, bound
+    def __init__(
+        self, shared: Shared, board: Board, bound: Address | None = None, *, is_encrypted: bool = False
+    ) -> None:
+        """bound: the address of --status. is_encrypted: clients compare its name with a certificate."""
+        self._shared, self._board, self._bound, self._is_encrypted = shared, board, bound, is_encrypted
         self._readings = Readings()
         self._threads = threads.Reader()
         self._html = Html()
@@ -66,7 +68,7 @@ class Pages:
         host = environ.get("HTTP_HOST")
         more: list[tuple[str, str]] = []
         body: bytes | Viewer
-        if host is not None and not hosts.is_answered(host, self._bound):
+        if host is not None and not self._is_encrypted and not hosts.is_answered(host, self._bound):
             status, kind, body = "403 Forbidden", _TEXT, hosts.refusal(host).encode()
         elif page is None:
             status, kind, body = "404 Not Found", _TEXT, (", ".join(self._pages) + "\n").encode()

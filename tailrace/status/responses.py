@@ -22,7 +22,8 @@ MOST_ENDPOINTS: Final = 20
 # Slow and broken responses that are listed of each kind.
 MOST_RESPONSES: Final = 16
 _COUNTS: Final = ("blocks", "writes", "body_bytes", "chunked", "failed", "client_gone", "slow", "event_streams")
-_PHASES: Final = ("queued", "application", "iterating", "blocked", "total")
+_PHASES: Final = ("queued", "application", "iterating", "blocked", "cpu", "interpreter", "gc", "total")
+_USED: Final = ("cpu", "interpreter", "gc")
 
 
 def endpoints(of_workers: Iterable[list[dict[str, Any]]], application: str) -> dict[str, Any]:
@@ -74,6 +75,7 @@ def _endpoint(name: str, row: Mapping[str, Any], of: Figures, application: str) 
         "blocked_seconds": round(of.blocked / 1e3, 6),
         "event_stream_seconds": round(of.streaming / 1e3, 6),
         "cost_seconds": round(of.cost / 1e3, 6),
+        **{f"{used}_seconds": round(row[f"{used}_ns"] / 1e9, 6) for used in _USED},
         **_times(row),
         **{key: row[key] for key in _COUNTS},
         "path": of.path,

@@ -53,7 +53,8 @@ class State:
     run at once, in threads or greenlets. stopping: draining has begun. has_served: a worker has served at some time.
     may_hang: no heartbeat for some time means that a worker hangs. gevent: requests run in greenlets. restarts: how
     many workers were replaced, by reason. ended: the counters of the workers that have ended, added; delivered: the
-    counts of their responses, which have each name from the start, except for buckets of times.
+    counts of their responses, which have each name from the start, except for buckets of times. certificates: the file
+    of each, and when it expires (Unix time).
     """
 
     application: str
@@ -70,6 +71,7 @@ class State:
     ended: dict[str, int] = field(default_factory=dict)
     delivered: dict[str, dict[str, int]] = field(default_factory=dict)
     workers: list[WorkerState] = field(default_factory=list)
+    certificates: list[tuple[str, float]] = field(default_factory=list)
 
 
 class SharedState:

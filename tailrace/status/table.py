@@ -70,9 +70,14 @@ PROPORTIONAL: Final = Metric(
     "Memory of the workers; a shared page counts once.",
     "Absent if it cannot be read.",
 )
+EXPIRY: Final = Metric(
+    *("workers", "", GAUGE, "", "file", "tailrace_certificate_expiry_timestamp_seconds"),
+    "When a certificate of an https:// address expires, in Unix time.",
+    "`- time()` gives the seconds that are left.",
+)
 # Those of a snapshot, in the order of `/metrics`.
 OF_SNAPSHOT: Final = (*_OF_MASTER, *(Metric(*row) for row in METRICS))
-TABLE: Final = (INFO, *OF_SNAPSHOT, RESIDENT, PROPORTIONAL)
+TABLE: Final = (INFO, *OF_SNAPSHOT, RESIDENT, PROPORTIONAL, EXPIRY)
 # Those with a key in `counters` and `totals` of `/status.json`.
 FIGURES: Final = tuple(metric for metric in TABLE if metric.source == "counters")
 # Counters of these.

@@ -18,19 +18,19 @@ from tailrace.system.addresses import Address, TcpAddress, UnixAddress
 
 _URL: Final = re.compile(r"(?P<protocol>[A-Za-z][\w.-]*)(?:\+(?P<kind>\w+):|:(?=//))(?P<rest>.*)", re.DOTALL)
 
-_PROTOCOLS: Final = ("http", "uwsgi")
+_PROTOCOLS: Final = ("http", "https", "uwsgi")
 _PROXY: Final = ("v1", "v2", "any")
 _BACKLOG: Final = 65535
-_SCHEMES: Final = "write http://host:port, uwsgi://host:port, http+unix:/path, uwsgi+unix:/path or uwsgi+fd://3"
+_SCHEMES: Final = "write http://host:port, https://host:port, uwsgi://host:port, http+unix:/path or uwsgi+fd://3"
 
 
 @dataclass(frozen=True)
 class Bind:
     """One socket to listen on.
 
-    protocol: "http" or "uwsgi". proxy: which version of the PROXY header each connection begins with ("v1", "v2",
-    "any"); None: no such header. mode: permission bits of a UNIX socket, backlog: most connections that wait to be
-    accepted; None: as the options of all sockets say.
+    protocol: "http", "https" or "uwsgi". proxy: which version of the PROXY header each connection begins with ("v1",
+    "v2", "any"); None: no such header. mode: permission bits of a UNIX socket, backlog: most connections that wait to
+    be accepted; None: as the options of all sockets say.
     """
 
     address: Address
@@ -41,6 +41,8 @@ class Bind:
     # The other family of the name of the bind before: it has that bind's port, and is left out where the machine does
     # not have its address.
     is_second: bool = False
+    # Requests are redirected to the first encrypted address.
+    redirects: bool = False
 
 
 def parse(text: str) -> list[Bind]:
@@ -71,11 +73,6 @@ def _split(text: str, where: str) -> tuple[str, str]:
     if url is None or (url["kind"] is None and url["protocol"] in ("fd", "unix")):
         return "http", where
     protocol, kind, rest = url["protocol"].lower(), url["kind"], url["rest"]
-    if protocol in ("https", "uwsgis"):
-        raise ConfigError(
-            f"--bind {text!r}: Tailrace does not speak TLS; terminate TLS in a proxy in front, and bind "
-            f"{protocol[:-1]}{where[len(protocol) :]}"
-        )
     if protocol not in _PROTOCOLS or kind not in (None, "unix", "fd"):
         raise ConfigError(f"--bind {text!r}: {url['protocol']}{'+' * bool(kind)}{kind or ''} is unknown; {_SCHEMES}")
     if kind is not None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tailrace._tailrace import Certificates
 from tailrace.errors import BindError
 from tailrace.system import forks
 from tailrace.system.addresses import Address, InheritedAddress, TcpAddress, UnixAddress
@@ -53,7 +54,8 @@ def remove_file(address: str) -> None:
 class Listener:
     """A socket that listens. `close` also removes the file of a UNIX socket that we made.
 
-    protocol, proxy: as in `Bind`.
+    protocol, proxy: as in `Bind`. certificates: connections are encrypted with these. redirects: requests are
+    redirected to https://, at the port `redirect` of the same host.
     """
 
     address: Address
@@ -61,6 +63,9 @@ class Listener:
     _file: SocketFile | None = None
     protocol: str = "http"
     proxy: str | None = None
+    certificates: Certificates | None = None
+    redirects: bool = False
+    redirect: int | None = None
 
     @property
     def url(self) -> str:
@@ -86,7 +91,8 @@ class Listener:
     def shown(self) -> str:
         """`url`, and what else somebody who connects must know."""
         everywhere = " and every other address of this machine" * self.everywhere
-        return f"{self.url}{everywhere}{' behind a PROXY header' * (self.proxy is not None)}"
+        redirected = "" if self.redirect is None else f", redirected to https:// at port {self.redirect}"
+        return f"{self.url}{everywhere}{' behind a PROXY header' * (self.proxy is not None)}{redirected}"
 
     def hand_over(self) -> None:
         """Closes our descriptor once the core has a duplicate, so that the core's close ends the listening.
@@ -149,7 +155,7 @@ def bound(
             if listener is None:
                 continue
             stack.callback(listener.close)
-            listener.protocol, listener.proxy = wanted.protocol, wanted.proxy
+            listener.protocol, listener.proxy, listener.redirects = wanted.protocol, wanted.proxy, wanted.redirects
             listeners.append(listener)
         keep_from_children(listeners, inherited=False)
         yield listeners

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import signal
 import socket
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from tailrace._tailrace import ListeningSocket, Server, log_destination_kind
+from tailrace._tailrace import ListeningSocket, Server, log_destination_kind, note_collection
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.errors import ConfigError, ServerError, StartError
 from tailrace.logs import deliveries, log
@@ -59,7 +60,14 @@ def make(
             "run; start with --gevent, or call tailrace.gevent.serve in your own program"
         )
     settings = replace(settings, max_connections=open_files.allow(settings))
-    accepting = [ListeningSocket(each.socket.fileno(), each.protocol, each.proxy) for each in listeners]
+    accepting = [
+        ListeningSocket(
+            each.socket.fileno(), each.protocol.replace("https", "http"), each.proxy, each.certificates, each.redirect
+        )
+        for each in listeners
+    ]
+    if note_collection not in gc.callbacks:
+        gc.callbacks.append(note_collection)
     if settings.access_log and log_destination_kind(settings.access_log) == "logging":
         deliveries.follow_access_log()
     try:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from tailrace._tailrace import Server, end_with_parent, permit_tracing
+from tailrace._tailrace import Certificates, Server, end_with_parent, permit_tracing
 from tailrace.cli import folders, load
 from tailrace.cli.envfile import Variables
 from tailrace.cli.server_settings import ServerSettings
@@ -34,7 +34,7 @@ from tailrace.logs import log, log_config, log_formats
 from tailrace.system import directory, forks, signals, sockets
 from tailrace.system.exit import leave
 from tailrace.system.title import set_title
-from tailrace.worker import core, debug, report
+from tailrace.worker import certificates, collecting, core, debug, report
 from tailrace.worker.broken import broken
 from tailrace.worker.hooks import Hooks, WorkerInfo
 from tailrace.worker.report import Failure
@@ -75,7 +75,8 @@ class WorkerStart:
 
     report: the writing end of the pipe for its report. liveness: the reading end of the liveness pipe, which ends with
     the master. leaving: seconds after the graceful time-out in which it ends by force once the master has ended. mask:
-    the signal mask to restore. master: its process id; the parent may be a mold.
+    the signal mask to restore. master: its process id; the parent may be a mold. become_mold: called when it has ended
+    its requests; returns at once unless the master wants a mold.
     """
 
     info: WorkerInfo
@@ -86,6 +87,7 @@ class WorkerStart:
     leaving: float
     mask: Collection[int]
     master: int
+    become_mold: Callable[[], None] | None = None
 
 
 def work(start: WorkerStart, settings: ServerSettings, listeners: list[sockets.Listener]) -> NoReturn:
@@ -135,9 +137,12 @@ def work(start: WorkerStart, settings: ServerSettings, listeners: list[sockets.L
             report.send(start.report, said)
 
         _start(server, writer, settings, stop, started)
-        _wait_for_end(server, reader, stop)
+        collector = collecting.IdleCollector(server) if settings.gc == "idle" else None
+        _wait_for_end(server, reader, stop, certificates.of(listeners), collector)
         finished = not core.abandoned(server)
         _call_stop_hook(start, said, stop.left())
+        if finished and start.become_mold is not None:
+            start.become_mold()
         status = 0
     except TailraceError as error:
         status = CANNOT_START
@@ -259,6 +264,9 @@ def _prepare(start: WorkerStart, settings: ServerSettings, listeners: list[socke
         setup.hooks.worker_start(start.info)
         if not setup.is_warm:
             warm_up(application, settings)
+        if settings.gc != "default":
+            # A mold has collected, and would share less memory after another collection.
+            collecting.freeze(collects=setup.application is None)
         application = setup.hooks.around(application, debug=settings.debug, gevent=settings.gevent)
         setup.hooks.follow()
     except TailraceError as error:
@@ -310,8 +318,15 @@ def _receive(numbers: Collection[signal.Signals], writer: socket.socket) -> None
         signal.signal(number, signals.ignore)
 
 
-def _wait_for_end(server: Server, reader: socket.socket, stop: _Stop) -> None:
-    """Waits for the end of the core, and handles signals meanwhile.
+def _wait_for_end(
+    server: Server,
+    reader: socket.socket,
+    stop: _Stop,
+    served: Certificates | None,
+    collector: collecting.IdleCollector | None,
+) -> None:
+    """Waits for the end of the core, handles signals meanwhile, follows the files of the certificates, and collects
+    garbage.
 
     With `--gevent` poll is gevent's: the hub runs meanwhile. While a greenlet blocks the hub, this function does not
     run; only the signals that have handlers of their own are handled."""
@@ -319,9 +334,16 @@ def _wait_for_end(server: Server, reader: socket.socket, stop: _Stop) -> None:
     poll.register(reader, select.POLLIN)
     process = os.getpid()
     while True:
-        poll.poll()
+        pauses = [certificates.INTERVAL] * (served is not None)
+        if collector is not None:
+            pauses.append(collector.look())
+        is_signalled = poll.poll(1000 * min(pauses) if pauses else None)
         if os.getpid() != process:
             forks.leave(None)
+        if served is not None:
+            certificates.refresh(served, logs=False)
+        if not is_signalled:
+            continue
         numbers = reader.recv(64)
         if signal.SIGQUIT in numbers:
             stop.stop()

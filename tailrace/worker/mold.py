@@ -6,6 +6,7 @@ Thread: the main one, the only one unless the application starts others.
 
 from __future__ import annotations
 
+import array
 import atexit
 import contextlib
 import gc
@@ -15,12 +16,14 @@ import select
 import signal
 import socket
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from tailrace._tailrace import end_with_parent
+from tailrace._tailrace import end_memory_thread, end_with_parent
 from tailrace.cli import load
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.errors import CANNOT_START, TailraceError
@@ -37,11 +40,16 @@ from tailrace.worker.warmup import warm_up
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-# What a forked process calls to become the worker with this number, place and generation.
-BecomeWorker = Callable[[WorkerSetup, tuple[int, int, int], Forked], NoReturn]
+# What a forked process calls to become the worker with this number, place and generation. The descriptor: the channel
+# to the master by which it may become a mold (`--refork`); None: it does not.
+BecomeWorker = Callable[[WorkerSetup, tuple[int, int, int], Forked, "int | None"], NoReturn]
 
 # Bytes of a message.
 LARGEST: Final = 4096
+# A thread of each worker that only waits, in a system call, for the end of the master.
+_WATCHES_MASTER: Final = "tailrace-alone"
+# How long threads of a worker may take to end before it becomes a mold (seconds).
+_ENDING: Final = 6.0
 # A mold acts on SIGCHLD and SIGUSR1. The others come from a terminal or a service manager, and only the master acts on
 # them.
 _RECEIVED: Final = (
@@ -85,7 +93,7 @@ def work(
                 report.send(forked.pipe, READY)
                 # The master has ended first.
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    _serve(channel, reader, writer, setup, become_worker)
+                    _serve(channel, reader, writer, setup, listeners, become_worker)
         status = 0
     except TailraceError as error:
         status = CANNOT_START
@@ -103,6 +111,81 @@ def work(
         leave(status)
 
 
+def promoted(
+    channel: socket.socket,
+    name: str,
+    settings: ServerSettings,
+    listeners: list[sockets.Listener],
+    setup: WorkerSetup,
+    become_worker: BecomeWorker,
+) -> None:
+    """In a worker that has ended its requests: runs a mold from here to its end, if the master has asked for that.
+
+    name: of the worker, for the log. setup: with the application.
+    """
+    try:
+        order, descriptors = _receive(channel, len(listeners))
+    except OSError:
+        return
+    if not order:
+        return
+    for listener, descriptor in zip(listeners, descriptors, strict=True):
+        listener.socket = socket.socket(fileno=descriptor)
+    end_memory_thread()
+    if threads := _threads():
+        log.logger.warning(
+            "%s cannot become the mold (--refork), because threads are left in it: %s; end them in the hook "
+            "worker_stop",
+            name,
+            ", ".join(threads),
+        )
+        return
+    _warn_of_connections(set(), "--refork", "close them in the hook worker_stop")
+    # Those of the worker end with it.
+    signal.set_wakeup_fd(-1)
+    reader, writer = signals.wakeup_sockets()
+    reader.setblocking(False)
+    forks.forget_all()
+    forks.keep_from_children(channel, reader, writer)
+    sockets.keep_from_children(listeners, inherited=True)
+    with signals.woken(writer, _RECEIVED):
+        set_title("mold", settings.app or "")
+        gc.collect()
+        gc.freeze()
+        # The master has ended, or loads new code instead.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            channel.send(b'{"loaded": true}')
+            _serve(channel, reader, writer, replace(setup, is_warm=True), listeners, become_worker)
+
+
+def _threads() -> list[str]:
+    """The threads beside the main one that do not end soon, by the names that the kernel has."""
+    until = time.monotonic() + _ENDING
+    while True:
+        names = []
+        for thread in os.listdir("/proc/self/task"):
+            # One may end at this moment.
+            with contextlib.suppress(OSError):
+                name = Path(f"/proc/self/task/{thread}/comm").read_text().strip()
+                if int(thread) != os.getpid() and name != _WATCHES_MASTER:
+                    names.append(name)
+        if not names or time.monotonic() >= until:
+            return names
+        time.sleep(0.01)
+
+
+def _receive(channel: socket.socket, most: int) -> tuple[bytes, list[int]]:
+    """The next message, and the descriptors that came with it, at most so many. Raises BlockingIOError."""
+    # `socket.recv_fds` of Python 3.11 takes flags and ignores them.
+    descriptors = array.array("i")
+    size = socket.CMSG_LEN(most * descriptors.itemsize)
+    message, ancillary, _, _ = channel.recvmsg(LARGEST, size, socket.MSG_DONTWAIT)
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return message, list(descriptors)
+
+
 def _prepared(settings: ServerSettings, setup: WorkerSetup) -> WorkerSetup:
     """The setup with the application, whose memory the workers can share. Raises LoadError."""
     before = _sockets()
@@ -112,7 +195,7 @@ def _prepared(settings: ServerSettings, setup: WorkerSetup) -> WorkerSetup:
     if is_warm:
         warm_up(application, settings)
     _warn_of_threads()
-    _warn_of_connections(before)
+    _warn_of_connections(before, "--preload", "drop them in the hook post_fork, and open others there")
     gc.collect()
     gc.freeze()
     return replace(setup, application=application, is_warm=is_warm)
@@ -150,7 +233,7 @@ def _sockets() -> set[int]:
     return found
 
 
-def _warn_of_connections(before: set[int]) -> None:
+def _warn_of_connections(before: set[int], flag: str, remedy: str) -> None:
     """Names the servers to which the application is connected: workers must not share a connection.
 
     before: the sockets that are not the application's.
@@ -169,9 +252,10 @@ def _warn_of_connections(before: set[int]) -> None:
                 peers.append(f"{peer[0]}:{peer[1]}")
     if peers:
         log.logger.warning(
-            "--preload: the application has opened connections (to %s), which all workers would share; drop them in "
-            "the hook post_fork, and open others there",
+            "%s: the application has opened connections (to %s), which all workers would share; %s",
+            flag,
             ", ".join(peers),
+            remedy,
         )
 
 
@@ -180,6 +264,7 @@ def _serve(
     reader: socket.socket,
     writer: socket.socket,
     setup: WorkerSetup,
+    listeners: list[sockets.Listener],
     become_worker: BecomeWorker,
 ) -> None:
     """Forks workers and reports their ends, until the master ends or says so and the last worker has ended."""
@@ -206,7 +291,7 @@ def _serve(
                 channel.send(json.dumps({"ended": [pid, _wait_status(ending)]}).encode())
                 reported.add(pid)
         try:
-            message = channel.recv(LARGEST, socket.MSG_DONTWAIT)
+            message, descriptors = _receive(channel, 1)
         except BlockingIOError:
             continue
         if not message:
@@ -217,25 +302,34 @@ def _serve(
                 os.waitpid(said["reap"], 0)
             children.discard(said["reap"])
             reported.discard(said["reap"])
+        elif "disown" in said:
+            children.discard(said["disown"])
         elif "leave" in said:
             is_leaving = True
+            # Nobody listens any more once the last worker has closed its sockets.
+            for listener in listeners:
+                listener.hand_over()
+            channel.send(b'{"left": true}')
         else:
             number, place, generation = said["fork"]
             try:
                 forked = fork()
             except OSError as error:
                 channel.send(json.dumps({"failed": error.strerror}).encode())
+                for descriptor in descriptors:
+                    os.close(descriptor)
                 continue
             if forked.pid == 0:
                 try:
                     for each in (channel, reader, writer):
                         each.close()
-                    become_worker(setup, (number, place, generation), forked)
+                    become_worker(setup, (number, place, generation), forked, descriptors[0] if descriptors else None)
                 finally:
                     os._exit(1)
             children.add(forked.pid)
             socket.send_fds(channel, [json.dumps({"forked": forked.pid}).encode()], [forked.pipe])
-            os.close(forked.pipe)
+            for descriptor in (forked.pipe, *descriptors):
+                os.close(descriptor)
 
 
 def _arrived(reader: socket.socket) -> set[int]:

@@ -8,21 +8,26 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tailrace._tailrace import Certificates
 from tailrace.cli import folders
 from tailrace.cli.envfile import Variables
 from tailrace.cli.server_settings import ServerSettings
+from tailrace.errors import ConfigError
 from tailrace.system import binds, descriptors, directory, sockets
+from tailrace.worker import certificates
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """settings: with absolute paths. listeners: bound. variables: those of `--env-file`, not applied yet."""
+    """settings: with absolute paths. listeners: bound. variables: those of `--env-file`, not applied yet. certificates:
+    those of encrypted addresses; None: there is none."""
 
     settings: ServerSettings
     listeners: list[sockets.Listener]
     variables: Variables
+    certificates: Certificates | None
 
 
 @contextlib.contextmanager
@@ -30,16 +35,22 @@ def prepared(
     settings: ServerSettings,
     *,
     named: str | None = None,
+    has_status: bool = False,
     kept: Callable[[str], int | None] = lambda address: None,
 ) -> Iterator[Prepared]:
     """Changes directory and umask, finds folders and files, and binds; at the end, closes the sockets.
 
     The sockets are bound before the application loads: clients may connect meanwhile, and wait in the backlog.
 
-    named: the directory that relative paths start from, by the name that it was given; None: the current one. kept: as
+    has_status: `--status` has an effect. named: the directory that relative paths start from, by the name that it was given; None: the current one. kept: as
     for `sockets.bound`. Raises ConfigError and BindError.
     """
     wanted = binds.parse_all(settings.bind)
+    redirected = [replace(each, redirects=True) for each in binds.parse_all(settings.redirect_http)]
+    for each in redirected:
+        if each.protocol != "http":
+            raise ConfigError(f"--redirect-http {each.address}: redirects HTTP; write the address without a scheme")
+    wanted += redirected
     descriptors.open_standard()
     if settings.chdir is not None:
         directory.change(settings.chdir)
@@ -47,5 +58,7 @@ def prepared(
     if settings.umask is not None:
         os.umask(settings.umask)
     variables = Variables(settings.env_file)
+    served = certificates.load(settings, wanted, has_status=has_status)
     with sockets.bound(wanted, backlog=settings.backlog, socket_mode=settings.socket_mode, kept=kept) as listeners:
-        yield Prepared(settings, listeners, variables)
+        certificates.encrypt(listeners, served)
+        yield Prepared(settings, listeners, variables, served)

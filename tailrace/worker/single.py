@@ -23,7 +23,7 @@ from tailrace.errors import ConfigError
 from tailrace.logs import log, log_formats
 from tailrace.system import forks, identity, signals, sockets
 from tailrace.system.pidfile import pid_file
-from tailrace.worker import core, debug, hooks
+from tailrace.worker import certificates, core, debug, hooks
 from tailrace.worker.announce import announce, loading
 from tailrace.worker.prepare import prepared
 from tailrace.worker.warmup import warm_up
@@ -47,7 +47,7 @@ def serve(resolved: Settings, application: WSGIApplication | None = None) -> boo
     if settings.debug and threading.current_thread() is not threading.main_thread():
         raise ConfigError("debug = True: the application runs on the main thread, so call this function there")
     info = hooks.WorkerInfo(1, os.getpid(), 1)
-    with prepared(settings) as ready, pid_file(settings.pidfile) as paths:
+    with prepared(settings) as ready, pid_file(settings.pidfile) as paths, certificates.followed(ready.certificates):
         settings, listeners = ready.settings, ready.listeners
         sockets.keep_from_children(listeners, inherited=settings.app is not None)
         identity.change_user(settings.user, settings.group, settings.access_log, listeners, paths)

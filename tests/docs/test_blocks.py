@@ -184,7 +184,7 @@ def test_a_log_is_that_of_a_session(block):
     [
         ("tailrace shop:app --request-time 30", "no such option"),
         ("tailrace shop:app --workers many", "must be a whole number"),
-        ("tailrace shop:app --bind https://:443", "does not speak TLS"),
+        ("tailrace shop:app --bind uwsgis://:443", "uwsgis is unknown"),
         ("tailrace threads --statu 127.0.0.1:9000", "did you mean --status"),
         ("tailrace shop:app --gevent --preload", "cannot be combined"),
     ],

@@ -418,3 +418,25 @@ def test_a_blocked_hub_of_a_program_is_reported():
         """
     )
     assert "in block_here" in out
+
+
+@PATCHED
+def test_a_tracer_of_switches_goes_on_and_ours_ends_with_the_server(first):
+    program(
+        """
+        import greenlet
+        for tracer in (None, lambda event, greenlets: seen.append(event)):
+            seen = []
+            greenlet.settrace(tracer)
+            one = tailrace.gevent.serve(app)
+            other = tailrace.gevent.serve(app)
+            assert get(one.url) == (200, b"/")
+            one.stop()
+            assert greenlet.gettrace() not in (None, tracer)
+            assert get(other.url) == (200, b"/")
+            other.stop()
+            assert greenlet.gettrace() is tracer
+            assert bool(seen) is (tracer is not None)
+        """,
+        first,
+    )

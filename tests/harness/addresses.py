@@ -21,26 +21,47 @@ _reservations: deque[socket.socket] = deque()
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens: `host` and `port`, or `path` of a UNIX socket."""
+    """Where a server listens: `host` and `port`, or `path` of a UNIX socket. is_encrypted: for HTTPS."""
 
     host: str = ""
     port: int = 0
     path: str = ""
+    is_encrypted: bool = False
 
     @property
     def bind(self) -> str:
         """The value of `--bind`."""
         if self.path:
-            return f"unix:{self.path}"
+            return f"{'https+' * self.is_encrypted}unix:{self.path}"
+        return ("https://" * self.is_encrypted) + self.place
+
+    @property
+    def place(self) -> str:
+        """Host and port."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def url(self) -> str:
         """The URL of the root; of a UNIX socket, a stand-in for clients that get the path separately."""
-        return "http://localhost" if self.path else f"http://{self.bind}"
+        scheme = "https" if self.is_encrypted else "http"
+        return f"{scheme}://localhost" if self.path else f"{scheme}://{self.place}"
 
     def connect(self, deadline: float = 10.0) -> socket.socket:
-        """A connected socket whose every operation must make progress within `deadline` seconds."""
+        """A connected socket whose every operation must make progress within `deadline` seconds; after the handshake if
+        it is encrypted."""
+        plain = self.connect_plain(deadline)
+        if not self.is_encrypted:
+            return plain
+        from .encrypted import context
+
+        try:
+            return context().wrap_socket(plain, server_hostname="test", suppress_ragged_eofs=False)
+        except BaseException:
+            plain.close()
+            raise
+
+    def connect_plain(self, deadline: float = 10.0) -> socket.socket:
+        """The same without encryption."""
         if self.path:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             sock.settimeout(deadline)
@@ -71,6 +92,7 @@ def free_address(host: str = "127.0.0.1") -> Address:
 
 
 def address_of(url: str) -> Address:
-    """The address in `http://host:port`."""
-    host, _, port = url.removeprefix("http://").rstrip("/").rpartition(":")
-    return Address(host=host.strip("[]"), port=int(port))
+    """The address in `http://host:port` or `https://host:port`."""
+    scheme, _, where = url.partition("://")
+    host, _, port = where.rstrip("/").rpartition(":")
+    return Address(host=host.strip("[]"), port=int(port), is_encrypted=scheme == "https")

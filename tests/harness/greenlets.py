@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .encrypted import TLS, authority
+
 if TYPE_CHECKING:
     from .server import Server
 
@@ -40,6 +42,9 @@ def embedded(application: Any, **options: Any) -> Iterator[str]:
     """Serves `application` inside this process; the context is the URL."""
     import tailrace
 
+    if TLS:
+        options.setdefault("bind", "https://127.0.0.1:0")
+        options |= {"certfile": str(authority().chain), "keyfile": str(authority().key)}
     if not GEVENT:
         with tailrace.serve_in_thread(application, **options) as url:
             yield url

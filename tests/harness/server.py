@@ -11,12 +11,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 import pytest
 
 from .addresses import Address, free_address
+from .encrypted import TLS, authority
 from .greenlets import GEVENT, as_greenlets
 from .peers import PEER, peer_command
 from .wire import Client, Response
@@ -47,12 +49,16 @@ class Server:
         **options: object,
     ) -> None:
         self.address = address or free_address()
+        if TLS and not PEER and "--bind" not in arguments:
+            self.address = replace(self.address, is_encrypted=True)
         if PEER:
             command = peer_command(application, self.address, int(str(options.get("threads", 16))))
         else:
             command = [sys.executable, "-m", "tailrace", application, *arguments]
             if "--bind" not in arguments:
                 command += ["--bind", self.address.bind]
+            if self.address.is_encrypted:
+                command += ["--certfile", str(authority().chain), "--keyfile", str(authority().key)]
             if GEVENT:
                 command += ["--gevent"]
                 options = as_greenlets(options)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import ssl
 from dataclasses import dataclass, field
 
 from .addresses import Address
@@ -97,7 +98,7 @@ class Client:
                     self.sock.sendall(data[start : start + step])
             else:
                 self.sock.sendall(data)
-        except (BrokenPipeError, ConnectionResetError):
+        except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
             return False
         return True
 
@@ -113,7 +114,7 @@ class Client:
             return False
         try:
             data = self.sock.recv(1 << 16)
-        except ConnectionResetError:
+        except (ConnectionResetError, ssl.SSLEOFError):
             self.ended = self.reset = True
             return False
         if not data:

@@ -47,7 +47,7 @@ def endpoint(name="GET /a", **more):
         **dict.fromkeys(
             (
                 *("held_ns", "delivery_ns", "blocked_ns", "chunked", "failed", "client_gone"),
-                *("event_streams", "event_stream_ns", "slow"),
+                *("event_streams", "event_stream_ns", "slow", "cpu_ns", "interpreter_ns", "gc_ns"),
             ),
             0,
         ),
@@ -81,6 +81,9 @@ def ended(target="/report?x=1", **more):
         "iterating": 0.25,
         "blocked": 0.0,
         "total": 2.751,
+        "cpu": 0.5,
+        "interpreter": 0.0,
+        "gc": 0.125,
         "ago": 3.0,
         "worker": 1,
         "pid": 101,

@@ -233,6 +233,9 @@ def test_short_flags_of_a_command_that_does_not_serve():
             2,
             "no such option: --statsu; did you mean --status?\n`tailrace threads --help`",
         ),
+        (["threads", "--status", "fd://3"], 2, "'fd://3': write host:port, https://host:port, or unix:/path\n"),
+        (["threads", "--status", "https://unix:/s"], 2, "': write host:port, https://host:port, or unix:/path\n"),
+        (["threads", "--status", "http://a:1"], 2, "not an address; omit the scheme, as in"),
         (["threads", "--pid"], 2, "tailrace: error: --pid needs a value: --pid PID\n"),
         (["threads", "--unheard"], 2, "tailrace: error: no such option: --unheard\n"),
         (["threads", "4711"], 2, "tailrace: error: unexpected argument: 4711\n`tailrace threads --help` shows"),
@@ -401,7 +404,7 @@ def test_an_error_that_nobody_reads_has_its_status(broken_pipe):
         ("--timeout", "--request-timeout limits the time of a request"),
         ("--forwarded-allow-ips", "Tailrace calls it --trusted-proxies"),
         ("--daemon", "stays in the foreground"),
-        ("--certfile", "no TLS"),
+        ("--ssl-version", "speaks TLS at addresses that begin with https://"),
     ],
 )
 def test_an_option_of_another_server_is_told_what_it_is_called_here(monkeypatch, capsys, flag, message):

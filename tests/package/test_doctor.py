@@ -1,6 +1,5 @@
 """`tailrace doctor`: each finding by an application that causes it and by one that does not."""
 
-import gzip
 import importlib
 import inspect
 import json
@@ -52,8 +51,8 @@ def stored(tmp_path):
     return path
 
 
-def measured(app, url="/", *, method=None, headers=(), body=None, **given):
-    chosen = server_settings(app="shop:app")
+def measured(app, url="/", *, method=None, headers=(), body=None, options=None, **given):
+    chosen = server_settings(app="shop:app", **(options or {}))
     return examine(app, request(url, method, headers, body), chosen, **{"times": 1, **given})
 
 
@@ -775,7 +774,6 @@ def test_the_code_that_is_suggested_for_an_application_runs(stored):
     for app, url, key in (
         (returns(lambda: iter(map(bytes, ROWS))), "/", "small-blocks"),
         (returns(lambda: (block for block in [b"a", b"b"])), "/", "no-length"),
-        (returns([b"".join(ROWS)]), "/", "uncompressed"),
         (blocks_of(stored), "/", "file-through-python"),
         (writes, "/", "write-used"),
         (returns(b"abc"), "/", "bare-bytes"),
@@ -789,7 +787,6 @@ def test_the_code_that_is_suggested_for_an_application_runs(stored):
             given = {
                 "environ": environ,
                 "fields": fields,
-                "gzip": gzip,
                 "path": stored,
                 "open": opened_file,
                 "blocks": [b"a", b"b"],
@@ -824,6 +821,24 @@ def test_a_body_that_needs_several_writes_is_not_said_to_leave_in_one():
 def test_a_body_that_becomes_small_by_gzip_does_not_vanish():
     one = found(returns([b"a" * 500_000]))["uncompressed"]
     assert re.search(r"^gzip shrinks 500,000 bytes by 99%, to \d+ bytes, in ", one.cost)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("text/plain; charset=utf-8", ""), ("application/x-any", " --compress-types application/x-any")],
+)
+def test_what_is_suggested_for_a_large_body_compresses_it(kind, options):
+    app = returns([b"".join(ROWS)], ("Content-Type", kind))
+    assert found(app)["uncompressed"].code == f"tailrace shop:app --compress{options}"
+    chosen = {"compress": True} | ({"compress_types": options.split()[1:]} if options else {})
+    seen = measured(app, options=chosen)
+    assert "uncompressed" not in {one.key for one in findings(seen)}
+    compression = seen.delivery.compression
+    assert (compression.coding, compression.of) == ("gzip", len(b"".join(ROWS)))
+    assert compression.into == seen.response.body_bytes
+    said = re.sub(r"\s+", " ", show.as_text(seen, [], []))
+    assert f"compressed with gzip by another thread, from {compression.of:,} bytes to {compression.into:,}, in " in said
+    assert json.loads(show.as_json(seen, [], []))["delivery"]["compression"]["into"] == compression.into
 
 
 def test_no_remedy_begins_with_the_word_before_it(site):

@@ -223,7 +223,7 @@ def test_a_value_becomes_ours(server, name, value, others, ours):
         (Server.GUNICORN, "worker_class", "uvicorn.workers.UvicornWorker", {}, "ASGI", False),
         (Server.GUNICORN, "worker_class", "eventlet", {}, "gevent = true", False),
         (Server.GUNICORN, "keepalive", 0, {}, "cannot be turned off", False),
-        (Server.GUNICORN, "certfile", "a", {}, "no TLS", False),
+        (Server.GUNICORN, "ciphers", "a", {}, "begin with https://", False),
         (Server.GUNICORN, "worker_tmp_dir", "/dev/shm", {}, "shared memory", True),
         (Server.GUNICORN, "limit_request_field_size", 8190, {}, "64 KiB", True),
         (Server.UWSGI, "pythonpath", "/srv/", {"chdir": "/srv"}, "by default", True),

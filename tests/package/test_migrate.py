@@ -506,11 +506,20 @@ def test_a_file_that_an_option_names_and_that_is_missing_is_a_warning():
     assert "the file is not read" in uwsgi("include = no.ini")[1]
 
 
+def test_with_a_certificate_all_addresses_are_encrypted():
+    command = "gunicorn --certfile a.pem --keyfile b.pem -b 0.0.0.0:443 -b unix:/run/a.sock a:b"
+    made = tomllib.loads(CliRunner().invoke(cli, ["migrate", command]).stdout)
+    assert (made["certfile"], made["keyfile"]) == (["a.pem"], ["b.pem"])
+    assert made["bind"] == ["https://0.0.0.0:443", "https+unix:/run/a.sock"]
+    made = tomllib.loads(CliRunner().invoke(cli, ["migrate", "gunicorn --certfile a.pem a:b"]).stdout)
+    assert made["bind"] == ["https://127.0.0.1:8000"]
+
+
 def test_the_result_is_on_standard_output_and_warnings_on_standard_error():
-    result = CliRunner().invoke(cli, ["migrate", "gunicorn --certfile a b:c"])
+    result = CliRunner().invoke(cli, ["migrate", "gunicorn --ciphers a b:c"])
     assert result.exit_code == 0
     assert tomllib.loads(result.stdout)["app"] == "b:c"
-    assert "tailrace: warning: --certfile a: Tailrace has no TLS" in result.stderr
+    assert "tailrace: warning: --ciphers a: Tailrace speaks TLS at addresses that begin with https://" in result.stderr
 
 
 def test_every_value_of_a_json_file_is_taken_as_text(directory):

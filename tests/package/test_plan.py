@@ -649,7 +649,8 @@ def test_no_order_of_events_ends_a_serving_worker_without_need(wanted, trial, ev
                 plan.accept()
     assert numbers(bench) == list(range(1, plan.wanted + 1)) or len(plan.serving) == plan.wanted
     assert not plan.is_reloading
-    assert not any(worker.due for worker in plan.serving)
+    # After a rejected reload, a successor would have the rejected code.
+    assert plan.keeps_rejected_code_out or not any(worker.due for worker in plan.serving)
 
 
 @pytest.mark.parametrize("wanted", [1, 2, 5])

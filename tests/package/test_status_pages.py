@@ -175,7 +175,8 @@ def families(board, memory=None):
 
 
 def test_metrics_follow_the_conventions_of_prometheus():
-    memory = shared(worker(1), worker(2), restarts={"crash": 1, "reload": 2}, application='a"\\\n:app')
+    expiry = {"certificates": [("/etc/a.pem", 2e9), ("/etc/b.pem", 3e9)]}
+    memory = shared(worker(1), worker(2), restarts={"crash": 1, "reload": 2}, application='a"\\\n:app', **expiry)
     found = families(Board({"requests": 3}, {"requests": 4}), memory)
     names = [family.name for family in found]
     assert len(set(names)) == len(names)

@@ -46,4 +46,4 @@ def test_each_limit_has_a_reason():
         allowance = recycle.Allowance(limits.requests, limits.lifetime, limits.rss)
         assert allowance.exceeded(now, counters, resident)
         found.add(allowance.reason)
-    assert found == set(tally.REASONS) - {"crash", "hang", "load_failure", "reload"}
+    assert found == set(tally.REASONS) - {"crash", "hang", "load_failure", "reload", "refork"}

@@ -72,7 +72,7 @@ def test_the_nearest_name_is_suggested_only_if_it_is_near(flag, hint):
         ("--static-path-mount", "Tailrace calls it --static, with path and folder: /static=FOLDER"),
         ("--static-gzip", "precompressed files such as app.js.gz are sent by default (--static-precompressed)"),
         ("--no-sendfile", "Tailrace uses sendfile"),
-        ("--ssl-certificate", "Tailrace has no TLS"),
+        ("--ssl-crl", "Tailrace speaks TLS at addresses that begin with https://"),
         ("--capture-output", "the application's output goes to standard output and"),
         ("-R", "from gunicorn: the application's output goes to standard output and"),
         ("--interface", "Tailrace serves WSGI applications only"),
@@ -100,7 +100,7 @@ def test_the_nearest_name_is_suggested_only_if_it_is_near(flag, hint):
         ("--http1-header-read-timeout", "Tailrace calls it --header-timeout, in seconds, or with a unit: 500ms"),
         ("--inbuf-overflow", "Tailrace calls it --body-memory"),
         ("--clear-untrusted-proxy-headers", "forwarding headers from untrusted proxies are removed"),
-        ("--ssl-ca-certs", "Tailrace has no TLS"),
+        ("--ssl-ca-certs", "--client-ca names the authorities"),
         ("--daemonize", "Tailrace stays in the foreground"),
     ],
 )

@@ -4,6 +4,7 @@ head.rs of crates/http/tests has their grammar."""
 from __future__ import annotations
 
 from harness.cases import Case, Outcome, case, check, over, refused, request, saw
+from harness.encrypted import SCHEME, TLS
 from harness.server import Server
 
 GET = b"GET / HTTP/1.1"
@@ -100,8 +101,8 @@ MEANING: list[Case] = [
     line(
         "forwarded-fields-are-not-trusted",
         "7239 8",
-        b"X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: https",
-        saw(REMOTE_ADDR="127.0.0.1", **{"wsgi.url_scheme": "http"}),
+        b"X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: " + (b"http" if TLS else b"https"),
+        saw(REMOTE_ADDR="127.0.0.1", **{"wsgi.url_scheme": SCHEME}),
     ),
     line("te-trailers", "9110 10.1.4", b"TE: trailers\r\nConnection: TE", saw()),
     line("max-forwards", "9110 7.6.2", b"Max-Forwards: 0", saw(HTTP_MAX_FORWARDS="0")),

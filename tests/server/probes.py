@@ -162,7 +162,7 @@ def asking(server: Server, target: str, *fields: str, deadline: float = 30.0) ->
 class Narrow(Address):
     """A way to the server on which the kernels take in little: what a client does not read waits in the server."""
 
-    def connect(self, deadline: float = 10.0) -> socket.socket:
+    def connect_plain(self, deadline: float = 10.0) -> socket.socket:
         """A connected socket with a small window."""
         sock = socket.socket()
         sock.settimeout(deadline)
@@ -175,7 +175,7 @@ class Narrow(Address):
 
 def reading(server: Server, target: str, *fields: str) -> Client:
     """A client that has asked and takes nothing."""
-    client = Client(Narrow(server.address.host, server.address.port), 30.0)
+    client = Client(Narrow(server.address.host, server.address.port, is_encrypted=server.address.is_encrypted), 30.0)
     client.send(request(target, *fields))
     return client
 

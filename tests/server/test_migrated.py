@@ -4,10 +4,13 @@ import grp
 import os
 import pwd
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import tomllib
+from harness.addresses import free_address
+from harness.encrypted import authority
 from harness.server import Server
 
 from tailrace.migrate import main
@@ -41,7 +44,7 @@ EXPECTED = {
     "gunicorn_gevent.py": {"gevent": True, "max_greenlets": 500, "hang_timeout": 30, "workers": 3},
     "gunicorn_hooks.py": {"app": "shop.wsgi:application", "bind": ["127.0.0.1:8000"], "statsd": "127.0.0.1:8125"},
     "gunicorn_paths.py": {"bind": ["http://127.0.0.1:8000?proxy=any"], "workers": "auto", "hang_timeout": 0},
-    "gunicorn_tls.py": {"bind": ["0.0.0.0:443"], "workers": 4, "log": "syslog:/dev/log?facility=user"},
+    "gunicorn_tls.py": {"bind": ["https://0.0.0.0:443"], "workers": 4, "log": "syslog:/dev/log?facility=user"},
     "heroku_django.cmd": {"app": "shop.wsgi", "workers": 3},
     "newrelic.cmd": {"gevent": True, "max_greenlets": 1000, "workers": "auto", "max_requests_jitter": 500},
     "systemd.cmd": {"app": "shop.wsgi:application", "umask": "0o007"},
@@ -65,7 +68,7 @@ EXPECTED = {
 # What stands in the comments of some, or must not.
 SAID = {
     "gunicorn_hooks.py": ["worker_exit(worker)", "def pre_fork()", "SECRET_KEY", "!not-to-be-shown"],
-    "gunicorn_tls.py": ["has no TLS", "ASGI"],
+    "gunicorn_tls.py": ["speaks TLS at addresses", "ASGI"],
     "gunicorn_environments.py": ["conditionally", "import *"],
     "gunicorn_django_nginx.py": ["cpu_count() * 2 + 1"],
     "heroku_django.cmd": ["$PORT", "manage.py migrate"],
@@ -104,6 +107,7 @@ def test_a_migrated_configuration_serves(name, site, monkeypatch):
     user, group = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(os.getgid()).gr_name
     text = re.sub(r"""(g(?:roup|id)["']? ?=? ?["']?)www-data""", rf"\g<1>{group}", text).replace("www-data", user)
     text = re.sub(r"(?<![\w/])/(srv|run|var)/", rf"{site}/\1/", text)
+    text = text.replace("/etc/ssl/shop.pem", str(authority().chain)).replace("/etc/ssl/shop.key", str(authority().key))
     directory = site / "srv" / "site"
     monkeypatch.chdir(directory)
     if name.endswith(".cmd"):
@@ -129,7 +133,9 @@ def test_a_migrated_configuration_serves(name, site, monkeypatch):
         arguments += ["--access-log", "stdout"]
     if "status" in settings:
         arguments += ["--status", f"unix:{site}/status"]
-    with Server(settings.get("app", "shop.wsgi"), *arguments, directory=directory) as server:
+    is_encrypted = any(bind.startswith("https://") for bind in settings.get("bind", ()))
+    address = replace(free_address(), is_encrypted=is_encrypted)
+    with Server(settings.get("app", "shop.wsgi"), *arguments, address=address, directory=directory) as server:
         response = server.get(settings.get("root_path", "") + "/")
         assert (response.status, response.body) == (200, b"migrated")
         assert "warning: the variable" not in server.log

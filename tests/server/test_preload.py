@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness.operated import Checking, Operated
+from harness.wire import Client
 from server.probes import eventually
 
 APP = """
@@ -324,3 +325,185 @@ def test_workers_share_the_memory_of_what_was_loaded(tmp_path):
             memory[bool(way)] = pss(server.processes())
             server.stop()
     assert memory[True] < memory[False] / 2, memory
+
+
+def served(server, count):
+    for _ in range(count):
+        server.get("/1")
+
+
+def test_a_worker_becomes_the_mold_and_nothing_is_lost(operated, tmp_path):
+    with operated("--refork", "20", "--refork", "200") as server:
+        with Checking(server.serves().address) as clients:
+            first = molds(server)[0]
+            for turn in (1, 2):
+                server.logged("forks the workers from now on", turn)
+                made = [int(pid) for pid in re.findall(r"mold \(pid (\d+)\) forks the workers", server.log)]
+                version, loaded, *_ = who(server)
+                server.until(lambda made=made: who(server)[3] == made[-1], "a worker of the new mold")
+                assert (version, loaded) == ("one", first), "the code is not loaded again"
+            clients.go_on()
+            assert made[0] != made[1]
+            server.until(lambda: not is_alive(first) and not is_alive(made[0]), "the molds before to end")
+        # Its workers are as good as others, and a reload makes another mold.
+        os.kill(who(server)[2], signal.SIGKILL)
+        server.logged("replacing it")
+        with Checking(server.address) as clients:
+            write(tmp_path, "two")
+            server.tell(signal.SIGHUP)
+            server.logged("reload complete")
+            server.until(lambda: who(server)[0] == "two", "the new code")
+            clients.go_on()
+        server.until(lambda: not is_alive(made[1]), "the mold that was a worker to end")
+        server.stop()
+        assert server.process.returncode == 0
+
+
+def test_a_worker_with_threads_of_its_own_does_not_become_the_mold(operated, tmp_path):
+    write(tmp_path, "one", THREADED)
+    with operated("--refork", "20") as server:
+        workers(server, 2)
+        served(server, 60)
+        server.logged("cannot become the mold (--refork), because threads are left in it: ")
+        # It has ended, and its successor serves.
+        server.logged("has ended")
+        workers(server, 3)
+        assert who(server)[3] == molds(server)[0]
+        assert "forks the workers from now on" not in server.log
+
+
+THREADED = """
+import threading
+
+plain = app
+started = []
+
+def app(environ, start_response):
+    if not started:
+        started.append(threading.Thread(target=threading.Event().wait, daemon=True))
+        started[0].start()
+    return plain(environ, start_response)
+"""
+
+
+def test_threads_of_the_server_end_before_a_worker_becomes_the_mold(operated, tmp_path):
+    write(tmp_path, "one", SLOW)
+    with operated("--refork", "20", "--slow", "0.02") as server:
+        workers(server, 2)
+        served(server, 60)
+        server.logged("forks the workers from now on")
+        # Two threads of the server have reported this.
+        assert "slow:" in server.log
+        server.stop()
+        assert server.process.returncode == 0
+
+
+SLOW = """
+import time
+
+plain = app
+slept = []
+
+def app(environ, start_response):
+    if not slept:
+        slept.append(time.sleep(0.2))
+    return plain(environ, start_response)
+"""
+
+
+def test_connections_that_a_worker_has_left_open_are_named(operated, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as database:
+        port = database.getsockname()[1]
+        write(tmp_path, "one", CONNECTED.format(port=port))
+        with operated("--refork", "20") as server:
+            workers(server, 2)
+            served(server, 60)
+            server.logged("forks the workers from now on")
+            assert f"--refork: the application has opened connections (to 127.0.0.1:{port}), which all" in server.log
+            assert "--preload: the application has opened" not in server.log
+            server.stop()
+            assert server.process.returncode == 0
+
+
+CONNECTED = """
+import functools
+import socket
+
+plain = app
+database = functools.cache(lambda: socket.create_connection(("127.0.0.1", {port})))
+
+def app(environ, start_response):
+    database()
+    return plain(environ, start_response)
+"""
+
+
+def test_a_mold_that_was_a_worker_is_replaced_when_it_is_killed(operated):
+    with operated("--refork", "20") as server, Checking(server.serves().address) as clients:
+        server.logged("forks the workers from now on")
+        made = int(re.findall(r"mold \(pid (\d+)\) forks the workers", server.log)[0])
+        server.until(lambda: who(server)[3] == made, "a worker of the new mold")
+        os.kill(made, signal.SIGKILL)
+        server.logged(f"mold (pid {made}) ended")
+        server.logged("has loaded the application", 2)
+        clients.go_on()
+        server.stop()
+        assert server.process.returncode == 0
+
+
+def test_a_reload_while_a_worker_becomes_the_mold_wins(operated, tmp_path):
+    write(tmp_path, "one", GATED)
+    with operated("--refork", "20", "--workers", "1", "--threads", "4") as server:
+        workers(server, 1)
+        with Client(server.address) as waiting:
+            waiting.send(b"GET /gate HTTP/1.1\r\nHost: test\r\n\r\n")
+            served(server, 60)
+            server.logged("becomes the mold")
+            server.logged("drains")
+            write(tmp_path, "two", GATED)
+            server.tell(signal.SIGHUP)
+            server.logged("reload complete")
+            (tmp_path / "go").touch()
+            assert waiting.response().body == b"through"
+        server.until(lambda: {who(server)[0] for _ in range(6)} == {"two"}, "the new code alone")
+        assert "forks the workers from now on" not in server.log
+        server.stop()
+        assert server.process.returncode == 0
+
+
+GATED = """
+import time
+
+plain = app
+
+def app(environ, start_response):
+    if environ["PATH_INFO"] != "/gate":
+        return plain(environ, start_response)
+    while not os.path.exists("go"):
+        time.sleep(0.005)
+    start_response(STATUS, [("Content-Type", "text/plain"), ("Content-Length", "7")])
+    return [b"through"]
+"""
+
+
+def test_nobody_can_connect_while_the_last_requests_are_finished(operated, tmp_path):
+    write(tmp_path, "one", GATED)
+    with operated() as server:
+        workers(server, 2)
+        with Client(server.address) as waiting:
+            waiting.send(b"GET /gate HTTP/1.1\r\nHost: test\r\n\r\n")
+            served(server, 4)
+            server.tell(signal.SIGTERM)
+            server.logged("finishing the requests in flight")
+
+            def is_refused():
+                try:
+                    server.address.connect(5).close()
+                except ConnectionRefusedError:
+                    return True
+                return False
+
+            server.until(is_refused, "clients to be refused")
+            (tmp_path / "go").touch()
+            assert waiting.response().body == b"through"
+        assert server.process.wait(20) == 0

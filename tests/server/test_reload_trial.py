@@ -133,7 +133,7 @@ def save(tmp_path, text):
 @pytest.mark.parametrize("kind", ["direct", "nginx"])
 def test_more_errors_undo_a_reload_long_before_the_end_of_the_trial(operated, tmp_path, kind):
     with operated("--reload-trial", "300") as server:
-        server.serves()
+        server.logged("ready in", 2)
         with front(server, kind) as address, Asking(address) as load:
             save(tmp_path, FAILING)
             server.tell(signal.SIGHUP)
@@ -153,7 +153,7 @@ def test_more_errors_undo_a_reload_long_before_the_end_of_the_trial(operated, tm
 
 def test_good_code_is_accepted_and_nothing_is_lost(operated, tmp_path):
     with operated("--reload-trial", "0.5") as server:
-        server.serves()
+        server.logged("ready in", 2)
         with Checking(server.address) as clients:
             save(tmp_path, GOOD + "NAME = 'new'\n")
             server.tell(signal.SIGHUP)
@@ -167,7 +167,7 @@ def test_good_code_is_accepted_and_nothing_is_lost(operated, tmp_path):
 
 def test_code_that_is_slower_is_rejected_at_the_end(operated, tmp_path):
     with operated("--reload-trial", "4", "--threads", "20") as server:
-        server.serves()
+        server.logged("ready in", 2)
         with Asking(server.address, clients=24) as load:
             save(tmp_path, SLOW)
             server.tell(signal.SIGHUP)
@@ -180,7 +180,7 @@ def test_code_that_is_slower_is_rejected_at_the_end(operated, tmp_path):
 
 def test_code_that_crashes_is_not_tried_again(operated, tmp_path):
     with operated("--reload-trial", "300") as server:
-        server.serves()
+        server.logged("ready in", 2)
         with Asking(server.address) as load:
             save(tmp_path, CRASHING)
             server.tell(signal.SIGHUP)
@@ -193,7 +193,7 @@ def test_code_that_crashes_is_not_tried_again(operated, tmp_path):
 
 def test_a_further_signal_gives_up_the_trial_and_tries_the_newest_code(operated, tmp_path):
     with operated("--reload-trial", "300") as server:
-        server.serves()
+        server.logged("ready in", 2)
         with Asking(server.address) as load:
             save(tmp_path, GOOD + "NAME = 'second'\n")
             server.tell(signal.SIGHUP)
@@ -212,7 +212,7 @@ def test_a_further_signal_gives_up_the_trial_and_tries_the_newest_code(operated,
 
 def test_code_that_was_rejected_is_not_rolled_out_by_recycling(operated, tmp_path):
     with operated("--reload-trial", "300", "--max-requests", "150") as server:
-        server.serves()
+        server.logged("ready in", 2)
         with Asking(server.address, clients=2) as load:
             save(tmp_path, FAILING)
             server.tell(signal.SIGHUP)
@@ -249,7 +249,7 @@ def test_a_trial_ends_if_no_old_worker_is_left(operated, tmp_path):
 
 def test_a_stop_does_not_wait_for_the_trial(operated, tmp_path):
     with operated("--reload-trial", "300") as server:
-        server.serves()
+        server.logged("ready in", 2)
         server.tell(signal.SIGHUP)
         server.logged("is on trial for")
         server.stop()

@@ -399,14 +399,15 @@ def test_the_figures_of_responses_are_those_of_what_was_asked(tmp_path):
         assert responses["endings"] == {"complete": 14, "client-gone": 0, "broken": 0, "timed-out": 0, "cut": 0}
         assert responses["body_bytes"] == 8 * 1000 + 3 * 1400 + 2 * 100_000 + len(refusal.body)
         assert responses["blocks"] == 8 + 3 * 2 + 2
-        paths = {"none": 0, "one-write": 9, "direct": 3, "coalesced": 0, "sendfile": 2, "spilled": 0}
-        assert found["paths"] == paths
+        others = {"none": 0, "coalesced": 0, "compressed": 0, "spilled": 0}
+        assert found["paths"] == {"one-write": 9, "direct": 3, "sendfile": 2, **others}
         # Nine went out in one write each; the others needed more than one.
         assert (responses["writes"]["buckets"]["0.0"], responses["writes"]["buckets"]["1.0"]) == (0, 9)
         for name, phase in found["latency"].items():
-            # No proxy states when it received a request.
-            count = 0 if name == "proxied" else 13
-            assert (phase["count"], phase["buckets"]["+Inf"]) == (count, count), name
+            # No proxy states when it received a request. Few requests wait for the interpreter or collect garbage.
+            counts = [0] if name == "proxied" else range(14) if name in ("interpreter", "gc") else [13]
+            assert phase["count"] in counts, name
+            assert phase["buckets"]["+Inf"] == phase["count"], name
         total, queued = found["latency"]["total"], found["latency"]["queued"]
         assert found["latency"]["application"]["sum_seconds"] >= 0.25
         assert total["sum_seconds"] >= found["latency"]["application"]["sum_seconds"] + queued["sum_seconds"]

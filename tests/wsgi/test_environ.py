@@ -6,6 +6,7 @@ import io
 import sys
 
 import pytest
+from harness.encrypted import SCHEME
 
 TEXT = [("Content-Type", "text/plain"), ("Content-Length", "2")]
 
@@ -50,7 +51,7 @@ def test_the_required_keys_are_native_strings(exchange, look) -> None:
         "SERVER_PORT": str(exchange.address.port),
         "REMOTE_ADDR": "127.0.0.1",
         "HTTP_HOST": "test",
-        "wsgi.url_scheme": "http",
+        "wsgi.url_scheme": SCHEME,
     }
     got = {key: look.environ.get(key) for key in expected}
     assert got == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ssl
 import threading
 from contextlib import ExitStack
 
@@ -19,7 +20,7 @@ def nothing_to_read(client):
     client.sock.setblocking(False)
     try:
         assert client.sock.recv(1000) is None
-    except BlockingIOError:
+    except (BlockingIOError, ssl.SSLWantReadError):
         pass
     finally:
         client.sock.settimeout(DEADLINE)

@@ -17,7 +17,7 @@ from structure.rust import Manifest
 from structure.sources import Use
 
 # Lowest first: a crate may use those before it.
-CRATE_ORDER: Final = ("tailrace-http", "tailrace-server", "tailrace-load", "tailrace-wsgi")
+CRATE_ORDER: Final = ("tailrace-http", "tailrace-tls", "tailrace-server", "tailrace-load", "tailrace-wsgi")
 
 
 class Permit(NamedTuple):
@@ -68,12 +68,20 @@ def reads_clock(path: str) -> bool:
 
 PERMITS: Final = (
     Permit("unsafe", ".rs", "unsafe".__eq__, ("crates/server/src/os/", "crates/wsgi/src/ffi/")),
-    Permit("system calls", ".rs", makes_system_call, ("crates/server/src/os/", "crates/load/src/")),
+    Permit(
+        "system calls",
+        ".rs",
+        makes_system_call,
+        ("crates/server/src/os/", "crates/load/src/", "crates/tls/src/files.rs"),
+    ),
     Permit(
         "the clock",
         ".rs",
         reads_clock,
-        ("crates/server/src/os/clock.rs", "crates/server/src/os/clock/", "crates/load/src/"),
+        (
+            *("crates/server/src/os/clock.rs", "crates/server/src/os/clock/"),
+            *("crates/load/src/", "crates/tls/src/files.rs"),
+        ),
     ),
     Permit("probes", ".rs", lambda path: path.startswith("probe::"), ("crates/server/src/observe/probes.rs",)),
     Permit("pyo3", ".rs", "pyo3".__eq__, ("crates/wsgi/",)),

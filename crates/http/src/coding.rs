@@ -5,9 +5,10 @@
 use crate::octets::trim;
 
 /// A content coding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Coding {
     /// None.
+    #[default]
     Identity,
     /// `gzip`, RFC 1952.
     Gzip,

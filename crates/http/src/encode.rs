@@ -35,6 +35,8 @@ pub struct OwnFields<'a> {
     pub date: &'a [u8],
     /// The value of `Server`; empty: no such field.
     pub server: &'a [u8],
+    /// The value of `Strict-Transport-Security` (RFC 6797); empty: no such field.
+    pub strict_transport: &'a [u8],
     /// Name and value of the field with the id of the request, if it has one.
     pub id: Option<(&'a [u8], &'a [u8])>,
 }
@@ -293,6 +295,17 @@ impl ResponseHead {
         Ok(())
     }
 
+    /// Keeps only those fields of whose names `keeps` is true, and the Content-Length.
+    ///
+    /// # Errors
+    /// [`HeadFault::NoMemory`]; the head is as it was before.
+    pub(crate) fn retain(&mut self, keeps: impl Fn(&[u8]) -> bool) -> Result<(), HeadFault> {
+        let length = self.declared_length;
+        self.rewrite(None, keeps)?;
+        self.declared_length = length;
+        Ok(())
+    }
+
     /// Reserves `more` bytes beside those for what the server adds. False: the system has no memory.
     fn reserve(&mut self, more: usize) -> bool {
         let needed = more.saturating_add(OWN_ROOM);
@@ -375,6 +388,9 @@ impl ResponseHead {
             && !self.has(name)
         {
             self.append(name, value);
+        }
+        if !own.strict_transport.is_empty() && !self.has(b"Strict-Transport-Security") {
+            self.append(b"Strict-Transport-Security", own.strict_transport);
         }
         if !self.has_date && !is_packet {
             self.append(b"Date", own.date);

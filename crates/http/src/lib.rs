@@ -93,6 +93,7 @@
 pub mod body;
 pub mod body_encoder;
 pub mod coding;
+pub mod compression;
 pub mod conditional;
 pub mod encode;
 pub mod forwarded;

@@ -100,6 +100,12 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
+    /// The values of its Accept-Encoding fields. `bytes`: those to which the spans refer.
+    pub fn accept_encoding<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + Clone {
+        let fields = self.fields.iter().filter(|field| field.name.of(bytes).eq_ignore_ascii_case(b"accept-encoding"));
+        fields.map(|field| field.value.of(bytes))
+    }
+
     /// Empties the head; the lists keep their capacity.
     pub fn clear(&mut self) {
         let (mut fields, mut variables) = (std::mem::take(&mut self.fields), std::mem::take(&mut self.variables));

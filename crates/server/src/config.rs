@@ -1,12 +1,15 @@
 //! The settings of one server, as one plain struct. Names, meanings and defaults are those of
 //! `tailrace/cli/options.py`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tailrace_http::compression::CompressionRules;
 use tailrace_http::identity::IdField;
 use tailrace_http::limits::Limits;
 use tailrace_http::query::QueryMasking;
 use tailrace_http::trust::Trust;
+use tailrace_tls::config::Certificates;
 
 use crate::clients::rates::Rate;
 
@@ -53,6 +56,10 @@ pub struct ListenerConfig {
     pub protocol: ListenerProtocol,
     /// Whether each connection begins with a PROXY header.
     pub proxy: ProxyHeader,
+    /// Connections are encrypted, with the certificates of [`Config::certificates`].
+    pub is_encrypted: bool,
+    /// Requests are redirected to `https://` at this port of the same host. `None`: they are not.
+    pub redirect: Option<u16>,
 }
 
 /// All settings of the Rust side that an operator can change. Sizes are in bytes.
@@ -65,10 +72,16 @@ pub struct Config {
     /// What differs between the listeners, in the order of the sockets that the server is given. Those that are missing
     /// have the defaults.
     pub listeners: Vec<ListenerConfig>,
+    /// The certificates of encrypted listeners. `None`: there is no such listener.
+    pub certificates: Option<Arc<Certificates>>,
+    /// The value of `Strict-Transport-Security` in responses over encrypted connections; empty: no such field.
+    pub strict_transport: String,
     /// The proxies whose statements about their clients are believed.
     pub trust: Trust,
     /// The field by which requests have an id; `None`: they have none.
     pub request_id: Option<IdField>,
+    /// The responses of the application that are compressed; `None`: none.
+    pub compression: Option<CompressionRules>,
     /// Other processes accept from the same listening sockets.
     pub shares_listeners: bool,
     /// Limits of a request.
@@ -139,6 +152,15 @@ impl Config {
         self.listeners.get(number).copied().unwrap_or_default()
     }
 
+    /// The value of `Strict-Transport-Security` at the listener of this number; empty: no such field.
+    pub(crate) fn strict_transport(&self, number: usize) -> &[u8] {
+        if !self.strict_transport.is_empty() && self.listener(number).is_encrypted {
+            self.strict_transport.as_bytes()
+        } else {
+            b""
+        }
+    }
+
     /// Name and value of the response field with the id of a request. `None`: it has no id.
     pub(crate) fn id_field<'a>(&'a self, id: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
         self.request_id.as_ref().filter(|_| !id.is_empty()).map(|field| (field.name(), id))
@@ -151,8 +173,11 @@ impl Default for Config {
             executor: ExecutorKind::Threads,
             threads: 128,
             listeners: Vec::new(),
+            certificates: None,
+            strict_transport: String::new(),
             trust: Trust::default(),
             request_id: None,
+            compression: None,
             shares_listeners: false,
             limits: Limits::default(),
             client_memory: 512 << 20,

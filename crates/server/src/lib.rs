@@ -60,4 +60,5 @@ pub use observe::stats::Stats;
 
 // System calls, for the crate above as well.
 pub use os::panics::{catch, write_stderr};
-pub use os::{allocator, clock, descriptor, file, process, resolve, socket};
+pub use os::usage::Usage;
+pub use os::{allocator, clock, descriptor, file, process, resolve, socket, usage};

@@ -54,6 +54,7 @@ use crate::os::epoll::{Events, WAKEUP};
 use crate::os::panics::{catch, may_panic};
 use crate::os::process;
 use crate::os::sync::lock;
+use crate::os::usage;
 use crate::request::Request;
 use crate::request::spool::Write;
 use crate::response::coalescing::TICK;
@@ -528,6 +529,7 @@ impl Server {
         stats[Metric::Bodies] = memory.bodies.used() as u64;
         stats[Metric::Stuck] = runners.stuck() as u64;
         stats[Metric::TimedOut] = runners.timed_out();
+        stats[Metric::Collections] = usage::collections();
         stats
     }
 

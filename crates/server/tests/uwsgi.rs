@@ -157,7 +157,12 @@ fn a_peer_that_is_not_trusted_is_refused() {
 
 #[test]
 fn a_packet_may_follow_a_proxy_header_whose_client_must_be_trusted_then() {
-    let listener = ListenerConfig { protocol: ListenerProtocol::Uwsgi, proxy: ProxyHeader::Any };
+    let listener = ListenerConfig {
+        protocol: ListenerProtocol::Uwsgi,
+        proxy: ProxyHeader::Any,
+        is_encrypted: false,
+        redirect: None,
+    };
     let trust = Trust::of(["127.0.0.1", "10.0.0.2"], ForwardedFields::ANY).unwrap();
     let server = Server::start(Config { listeners: vec![listener; 2], trust, ..config() });
     let from = |header: &str| [header.as_bytes(), &request("POST", "/echo", b"hello")].concat();

@@ -32,8 +32,10 @@ mod ffi {
 
 mod python {
     pub(crate) mod calls;
+    pub(crate) mod collections;
     pub(crate) mod exceptions;
     pub(crate) mod forks;
+    pub(crate) mod late_thread;
     pub(crate) mod log;
     pub(crate) mod memory;
     pub(crate) mod names;
@@ -69,6 +71,7 @@ mod call {
 }
 
 mod runtime {
+    pub(crate) mod certificates;
     pub(crate) mod deadlines;
     pub(crate) mod deliveries;
     pub(crate) mod executor;
@@ -98,7 +101,9 @@ use call::{error_stream, file_wrapper, input};
 use tailrace_server::allocator::WithReserve;
 
 use python::exceptions::{ClientDisconnected, RequestBodyError, RequestTimeout};
-use runtime::{deliveries, greenlet_runner, listeners, load, log_stream, scoreboard, server, settings, static_files};
+use runtime::{
+    certificates, deliveries, greenlet_runner, listeners, load, log_stream, scoreboard, server, settings, static_files,
+};
 
 #[global_allocator]
 static ALLOCATOR: WithReserve = WithReserve(std::alloc::System);
@@ -108,6 +113,12 @@ static ALLOCATOR: WithReserve = WithReserve(std::alloc::System);
 #[pyo3(signature = (ends, /))]
 fn end_with_parent(ends: bool) -> PyResult<()> {
     Ok(tailrace_server::process::end_with_parent(ends)?)
+}
+
+/// Ends the thread of the process that returns memory, if there is one: the process is about to fork others that serve.
+#[pyfunction]
+fn end_memory_thread(py: Python<'_>) {
+    py.detach(python::memory::end);
 }
 
 /// Permits the process with this number and its descendants to read the memory of the calling process, where Yama would
@@ -137,6 +148,8 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(static_files::static_headers, module)?)?;
     module.add_function(wrap_pyfunction!(static_files::static_refusal, module)?)?;
     module.add_class::<log_stream::LogStream>()?;
+    module.add_class::<certificates::Certificates>()?;
+    module.add_function(wrap_pyfunction!(certificates::self_signed, module)?)?;
     module.add_class::<listeners::ListeningSocket>()?;
     module.add_class::<server::Server>()?;
     module.add_class::<greenlet_runner::GreenletRunner>()?;
@@ -147,6 +160,9 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("METRICS", scoreboard::metrics(py)?)?;
     module.add_class::<scoreboard::Scoreboard>()?;
     module.add_function(wrap_pyfunction!(end_with_parent, module)?)?;
+    module.add_function(wrap_pyfunction!(end_memory_thread, module)?)?;
+    module.add_function(wrap_pyfunction!(python::collections::note_collection, module)?)?;
+    module.add_function(wrap_pyfunction!(greenlet_runner::note_switch, module)?)?;
     module.add_function(wrap_pyfunction!(deliveries::follow_deliveries, module)?)?;
     module.add_function(wrap_pyfunction!(load::load, module)?)?;
     module.add_function(wrap_pyfunction!(permit_tracing, module)?)?;

@@ -14,6 +14,7 @@ const EXPLANATIONS = {
   uptime: "Time since the master process started.",
   master: "The process that starts, watches and replaces the workers. Signals go to it.",
   listeners: "Where the server accepts connections.",
+  certificates: "The certificate that expires first, of those that encrypted addresses serve.",
   wanted: "Workers that serve, of those that are to serve.",
 
   throughput: "Requests that the application answered, per second.",
@@ -42,6 +43,9 @@ const EXPLANATIONS = {
   "latency-application": "From the call of the application to its first block.",
   "latency-iterating": "From the first block until the application had finished.",
   "latency-blocked": "The thread waited for the client, to take the response or to send the body.",
+  "latency-cpu": "Processor time of the application. What is missing to its time was spent waiting: for a database, for a lock, for the interpreter.",
+  "latency-interpreter": "The server waited for the interpreter, which another thread had. Waits inside of the application are not included.",
+  "latency-gc": "Python's garbage collector ran in the thread of the request. This is a part of its processor time.",
   "latency-total": "From the complete request to the last byte that the kernel was given.",
   paths: "Responses per second, by how their bodies were sent.",
   "path-none": "There was no body, or nothing was sent.",
@@ -49,6 +53,7 @@ const EXPLANATIONS = {
   "path-direct": "Each block was written at once, by the thread that made it.",
   "path-coalesced": "Quick small blocks were collected and sent together.",
   "path-sendfile": "The kernel sent a file, without Python.",
+  "path-compressed": "A thread of the server compressed the body.",
   "path-spilled": "The client was slow: what it had not accepted went through a temporary file.",
 
   restarts: "Workers that were replaced, or failed to load, by reason.",
@@ -86,6 +91,7 @@ const EXPLANATIONS = {
   endpoint_mean: "Mean time from the complete request to the last byte that the kernel was given. Event streams are excluded.",
   endpoint_p95: "19 of 20 responses took at most this long. Accurate to within 13 %. Event streams are excluded.",
   endpoint_slow: "Responses that took as long as --slow says, or a second.",
+  endpoint_cpu: "Processor time of the application for a response. The difference to held was spent waiting.",
   endpoint_held: "For how long the application had a request, on average.",
   endpoint_delivery: "From the first block until the application had finished, on average.",
   endpoint_blocked: "For how long threads waited for clients.",
@@ -95,7 +101,7 @@ const EXPLANATIONS = {
   endpoint_chunked: "Responses whose length was not known when the head was sent.",
   endpoint_failed: "Responses with a status of 500 or more, and those that broke off, passed their deadline, or were cut off when the server ended.",
   endpoint_gone: "Responses whose client had gone.",
-  endpoint_path: "How most of the bodies were sent: one-write, direct, coalesced, sendfile, spilled, or none.",
+  endpoint_path: "How most of the bodies were sent: one-write, direct, coalesced, sendfile, compressed, spilled, or none.",
   finding: "What the doctor advises. Open the row to read why, and the change in code.",
 
   slow: "Responses that took as long as --slow says, or a second, until the application had finished; by endpoint. The last 16 are kept with their figures.",

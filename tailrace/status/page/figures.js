@@ -35,6 +35,14 @@ function facts(list, rows) {
 // The class of a count that is to be 0.
 const alarming = (value) => (value ? "warn" : "zero");
 
+// The certificate that expires first; none without TLS.
+function certificates({ certificates }) {
+  const left = Math.min(...certificates.map((each) => each.seconds_left));
+  if (left === Infinity) return [];
+  const said = left > 0 ? `expires in ${roughly(left)}` : "has expired";
+  return [["certificates", "certificate", said, left < 14 * 86400 ? "warn" : ""]];
+}
+
 function drawServer(found) {
   say(byId("application"), found.application);
   setChip(byId("readiness"), found.ready ? "good" : found.draining ? "draining" : "bad", found.ready ? "ready" : `not ready: ${found.reason}`);
@@ -45,6 +53,7 @@ function drawServer(found) {
     ["uptime", "up", `${roughly(found.uptime_seconds)}, since ${dated.format(began)}`],
     ["wanted", "workers", `${serving} of ${found.workers_wanted} serving`, serving < found.workers_wanted ? "warn" : ""],
     ["listeners", "at", found.listeners.join(", ")],
+    ...certificates(found),
     ["master", "master", String(found.master)],
   ]);
 }

@@ -54,7 +54,7 @@ const CHARTS = [
   },
 ];
 
-const PATHS = ["one-write", "direct", "coalesced", "sendfile", "spilled", "none"];
+const PATHS = ["one-write", "direct", "coalesced", "sendfile", "compressed", "spilled", "none"];
 const total = (kind) => (sample) => sample.latency?.total?.[kind] ?? null;
 // Those that a server draws which counts responses.
 const DELIVERY = [

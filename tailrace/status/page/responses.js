@@ -13,6 +13,7 @@ const ENDPOINT_COLUMNS = [
   { explain: "endpoint_p95", name: "p95", kind: "number", value: figure("p95_seconds"), draw: (cell, endpoint) => drawTime(cell, endpoint.p95_seconds, atMost) },
   { explain: "endpoint_cost", name: "cost", kind: "number", value: figure("cost_seconds"), draw: (cell, endpoint) => drawTime(cell, endpoint.cost_seconds) },
   { explain: "endpoint_held", name: "held", kind: "number wide", value: perResponse("held_seconds"), draw: (cell, endpoint) => drawTime(cell, each(endpoint, "held_seconds")) },
+  { explain: "endpoint_cpu", name: "cpu", kind: "number wide", value: perResponse("cpu_seconds"), draw: (cell, endpoint) => drawTime(cell, each(endpoint, "cpu_seconds")) },
   { explain: "endpoint_writes", name: "calls", kind: "number wide", value: perResponse("writes"), draw: (cell, endpoint) => say(cell, mean(each(endpoint, "writes"))) },
   { explain: "endpoint_blocks", name: "blocks", kind: "number wide", value: perResponse("blocks"), draw: (cell, endpoint) => say(cell, mean(each(endpoint, "blocks"))) },
   { explain: "endpoint_bytes", name: "bytes", kind: "number wide", value: perResponse("body_bytes"), draw: (cell, endpoint) => say(cell, bytes(Math.round(each(endpoint, "body_bytes")))) },
@@ -116,6 +117,9 @@ const endpointFacts = (endpoint) => [
   ["endpoint_held", "held", `${time(endpoint.held_seconds)}, each ${time(each(endpoint, "held_seconds"))}`],
   ["endpoint_delivery", "delivery", `${time(endpoint.delivery_seconds)}, each ${time(each(endpoint, "delivery_seconds"))}`],
   ["endpoint_blocked", "blocked on clients", time(endpoint.blocked_seconds), endpoint.blocked_seconds ? "" : "zero"],
+  ["endpoint_cpu", "cpu", `${time(endpoint.cpu_seconds)}, each ${time(each(endpoint, "cpu_seconds"))}`],
+  ["latency-interpreter", "waiting for the interpreter", time(endpoint.interpreter_seconds), endpoint.interpreter_seconds ? "" : "zero"],
+  ["latency-gc", "garbage collection", time(endpoint.gc_seconds), endpoint.gc_seconds ? "" : "zero"],
   ["endpoint_blocks", "blocks", count(endpoint.blocks)],
   ["endpoint_writes", "system calls", count(endpoint.writes)],
   ["endpoint_bytes", "bytes", bytes(endpoint.body_bytes)],
@@ -126,7 +130,7 @@ const endpointFacts = (endpoint) => [
 ];
 
 // The phases of a response that has ended.
-const LASTED = ["queued", "application", "iterating", "blocked", "total"];
+const LASTED = ["queued", "application", "iterating", "blocked", "cpu", "interpreter", "gc", "total"];
 const endedFacts = (ended) => [
   ["ended_target", "request", `${ended.method} ${ended.target}`],
   ...idFact(ended),

@@ -14,7 +14,7 @@ const OLD_GET: RequestFacts = RequestFacts { format: ResponseFormat::Http10, kee
 const OLD_KEPT: RequestFacts = RequestFacts { format: ResponseFormat::Http10, ..GET };
 
 fn own(server: &[u8]) -> OwnFields<'_> {
-    OwnFields { date: DATE, server, id: None }
+    OwnFields { date: DATE, server, strict_transport: b"", id: None }
 }
 
 /// The response head without its Date and Server fields, and the framing.

@@ -217,7 +217,7 @@ proptest! {
             head.field(b"content-length", length.to_string().as_bytes()).unwrap();
         }
         let version = if old { Version::Http10 } else { Version::Http11 };
-        let own = OwnFields { date: b"today", server: b"tailrace", id: None };
+        let own = OwnFields { date: b"today", server: b"tailrace", strict_transport: b"", id: None };
         let framing = head.finish(RequestFacts { format: version.into(), is_head, keep_alive }, total, own);
         let mut storage = [httparse::EMPTY_HEADER; 64];
         let mut parsed = httparse::Response::new(&mut storage);

@@ -7,7 +7,7 @@
 //! a mutex so that the compiler checks that no two threads use it at once; the owner never waits for that lock.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -49,6 +49,7 @@ use crate::request::stream::{Rest, Source};
 use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled, TURN};
 use crate::response::sending::{DeliveryLimits, Flush, TimeOut};
 use crate::transport::Transport;
+use crate::transport::tls::HANDSHAKE;
 
 /// Full reads of one connection before other connections are served; together of at most so many scratch buffers.
 pub(crate) const READS: usize = 16;
@@ -114,6 +115,8 @@ pub(crate) struct Connection {
     runner: RunnerOfConnection,
     /// The PROXY header in front of the first request; `None`: the listener expects none.
     header: Option<Box<AwaitedHeader>>,
+    /// The handshake, if there is one, was complete when the deadline was set.
+    has_greeted: AtomicBool,
     /// It is one of the connections of its client, whose number is limited.
     counted: OnceLock<Connected>,
 }
@@ -135,13 +138,14 @@ impl Connection {
             ownership: Ownership::owned(),
             key,
             delivery: Delivery::new(socket, &shared.delivery_limits),
-            shared,
             host,
             peer,
             deadline: Deadline::new(),
             state: Mutex::new(ConnectionState::Idle),
             runner: RunnerOfConnection::default(),
+            has_greeted: AtomicBool::new(!shared.config.listener(peer.listener).is_encrypted),
             counted: OnceLock::new(),
+            shared,
         }
     }
 
@@ -316,6 +320,9 @@ impl Connection {
     }
 
     fn next_of_events(self: &Arc<Self>, state: &mut ConnectionState, bits: Bits) -> Next {
+        if bits & ownership::WRITE != 0 {
+            self.socket().notify_writable();
+        }
         let mut next = Next::Read;
         if state.is_storing() {
             next = self.step(state, Event::Written);
@@ -324,6 +331,12 @@ impl Connection {
             }
         }
         if bits & ownership::EXPIRED != 0 && self.deadline.has_come(self.shared.clock.now()) {
+            if state.idleness() == Some(Idleness::Silent) && self.has_just_greeted() {
+                // Until now the time was that of the handshake.
+                let idle = self.time_of(Idleness::Silent);
+                self.set_deadline(self.shared.clock.recent_millis().saturating_add(idle));
+                return Next::Rest;
+            }
             return self.end_idle(state, Event::Expired);
         }
         if bits & ownership::EVICT_IDLE != 0 && state.idleness().is_some() {
@@ -341,6 +354,14 @@ impl Connection {
             self.follow_up(after);
         }
         if bits & (READABLE | ownership::STOP) == 0 { Next::Rest } else { next }
+    }
+
+    /// True, once, when the handshake is complete.
+    fn has_just_greeted(&self) -> bool {
+        !self.has_greeted.load(Ordering::Relaxed) && self.socket().facts().is_some() && {
+            self.has_greeted.store(true, Ordering::Relaxed);
+            true
+        }
     }
 
     /// Takes one step of the state and applies its effects.
@@ -378,7 +399,11 @@ impl Connection {
         if effects.rare.is_some() {
             self.queue_page(state, &mut effects);
         }
-        if let Next::Run(transaction) = &effects.next {
+        if let Next::Run(transaction) = &mut effects.next {
+            transaction.request.tls = self.socket().facts();
+            if transaction.request.tls.is_some() {
+                self.has_greeted.store(true, Ordering::Relaxed);
+            }
             probes::request_start(self.key, &transaction.request);
         }
         effects
@@ -463,14 +488,17 @@ impl Connection {
                     Io::Moved(count) => {
                         // A short read has emptied the socket, and the next byte makes a new event. Only the end of the
                         // input, if it came with this event, still has to be read.
-                        let more = count == most || bits & (ownership::READ_END | ownership::GONE) != 0;
-                        let at = if is_body { Some(0) } else { self.skip_header(&scratch[..count]) };
+                        let mut more = count == most || bits & (ownership::READ_END | ownership::GONE) != 0;
+                        let at = if is_body { Some(0) } else { self.skip_header(&scratch[..count], &mut more) };
                         let next = match at {
                             None => return Next::Close,
                             Some(_) if is_body => self.step(state, Event::Filled { count, more }),
                             // Nothing follows the header yet.
                             Some(at) if at == count => Next::Read,
-                            Some(at) => self.step(state, Event::Received { bytes: &scratch[at..count], more }),
+                            Some(at) => {
+                                self.note_tls(state, &scratch[at..count]);
+                                self.step(state, Event::Received { bytes: &scratch[at..count], more })
+                            }
                         };
                         if !matches!(next, Next::Read) {
                             return next;
@@ -492,23 +520,38 @@ impl Connection {
         })
     }
 
-    /// Takes what belongs to the PROXY header off these bytes: returns where the rest begins. `None`: they are no such
-    /// header, or there is no memory for it.
+    /// Logs once that a client speaks TLS where it is not understood.
     #[inline]
-    fn skip_header(&self, bytes: &[u8]) -> Option<usize> {
+    fn note_tls(&self, state: &ConnectionState, bytes: &[u8]) {
+        if let [HANDSHAKE, 3, ..] = bytes
+            && state.idleness() == Some(Idleness::Silent)
+            && let Some(message) = self.shared.one_time_warnings.speaks_tls(self.peer.socket)
+        {
+            self.host.log(Level::Warning, &message);
+        }
+    }
+
+    /// Takes what belongs to the PROXY header off these bytes: returns where the rest begins. `None`: they are no such
+    /// header, or there is no memory for it. `more`: set if there is more to read now.
+    #[inline]
+    fn skip_header(&self, bytes: &[u8], more: &mut bool) -> Option<usize> {
         match &self.header {
             None => Some(0),
-            Some(header) => self.take_header(header, bytes),
+            Some(header) => self.take_header(header, bytes, more),
         }
     }
 
     #[cold]
-    fn take_header(&self, header: &AwaitedHeader, bytes: &[u8]) -> Option<usize> {
+    fn take_header(&self, header: &AwaitedHeader, bytes: &[u8], more: &mut bool) -> Option<usize> {
         let was_awaited = header.is_awaited();
         match header.take(bytes, &self.peer, &self.shared.memory, |more| self.make_room(more)) {
             Taken::All => Some(bytes.len()),
-            Taken::Until(at) => {
+            Taken::Until(mut at) => {
                 if was_awaited {
+                    if self.socket().secure(&bytes[at..]) {
+                        at = bytes.len();
+                        *more = true;
+                    }
                     match self.shared.count_client(self.peer().client) {
                         Ok(counted) => self.set_counted(counted),
                         Err(message) => {
@@ -569,14 +612,22 @@ impl Connection {
         let mut page = Vec::with_capacity(512);
         let server = self.shared.config.server_name.as_bytes();
         with_date(self.shared.clock.recent(), |date| {
-            let own = OwnFields { date, server, id: self.shared.config.id_field(id) };
+            let strict_transport = self.shared.config.strict_transport(self.peer.listener);
+            let own = OwnFields { date, server, strict_transport, id: self.shared.config.id_field(id) };
             self.protocol().error_page(head, (refusal.status, refusal.reason), facts, own, &mut page)
         });
         page
     }
 
     /// Accounts for a request whose response has been sent, or never will be.
-    fn account(&self, transaction: Box<Transaction>) {
+    fn account(&self, mut transaction: Box<Transaction>) {
+        if let Some(compressed) = self.delivery.take_compressed() {
+            let counts = &self.shared.counts;
+            counts.add(Metric::Compressed, 1);
+            counts.add(Metric::CompressedFrom, compressed.plain_bytes);
+            counts.add(Metric::CompressedTo, compressed.bytes);
+            transaction.record.note_compressed(compressed);
+        }
         self.host.account(self.key, transaction, self.delivery.take_writes());
     }
 
@@ -661,7 +712,7 @@ impl Connection {
         let config = &self.shared.config;
         let is_header_awaited = || self.header.as_ref().is_some_and(|header| header.is_awaited());
         millis(match idleness {
-            Idleness::Silent if !is_header_awaited() => config.idle_timeout,
+            Idleness::Silent if !is_header_awaited() && self.has_greeted.load(Ordering::Relaxed) => config.idle_timeout,
             Idleness::Silent | Idleness::HalfHead => config.header_timeout,
         })
     }
@@ -716,7 +767,7 @@ impl Connection {
     }
 
     fn follow_up_now(self: &Arc<Self>, after: After) {
-        let After { wake, push, room, list, read, asked } = after;
+        let After { wake, push, room, list, read, compress, asked } = after;
         if wake {
             self.host.wake_io();
         }
@@ -738,11 +789,21 @@ impl Connection {
                 None => self.shared.disk.run(read),
             }
         }
+        if compress {
+            let connection = self.clone();
+            self.shared.compression.run(move || connection.compress());
+        }
         if asked {
             // The thread that found this one writing may have been the owner, which may have released the connection
             // since. So another flush is made.
             self.look_again();
         }
+    }
+
+    /// Compresses what the response has produced. For a disk thread; other responses have their turn after each step.
+    pub(crate) fn compress(self: &Arc<Self>) {
+        let after = self.delivery.compress(self.delivery_limits(), &**self);
+        self.follow_up(after);
     }
 
     pub(crate) fn look_again(&self) {
@@ -873,10 +934,10 @@ impl Connection {
             return Spilled::NoRoom;
         }
         let (spilled, after) = self.delivery.spill(&self.shared.spill, self.delivery_limits());
-        if after.push
+        if (after.push || after.compress)
             && let Some(connection) = self.host.find(self.key)
         {
-            self.host.push(connection);
+            connection.follow_up(after);
         }
         if let Spilled::Failed(fault) = &spilled {
             self.host.report_spill_failure(fault);

@@ -21,6 +21,7 @@ use crate::observe::probes;
 use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::{NEVER, millis};
 use crate::os::sync::lock;
+use crate::os::usage;
 pub use crate::request::disk::TemporaryFile;
 pub use crate::request::segments::Segments;
 pub use crate::request::stream::{BodyFault, BodyStream};
@@ -29,7 +30,7 @@ use crate::response::delivery::After;
 pub use crate::response::delivery::Room;
 use crate::response::payload::FileSource;
 pub use crate::response::payload::Payload;
-use crate::response::producer::{HeadContext, SendContext};
+use crate::response::producer::{CompressionContext, HeadContext, SendContext};
 pub use crate::response::producer::{Position, Sent};
 
 /// Interim responses that the client has not accepted may have at most this many bytes.
@@ -106,6 +107,7 @@ impl Exchange {
         let Parts { transaction, connection } = self.parts_mut();
         probes::application_enter(connection.key());
         transaction.record.started = Some(now);
+        transaction.record.mark = Some(usage::mark(now));
         transaction.runner = runner;
         if let Some(runner) = runner {
             connection.set_runner(runner);
@@ -513,8 +515,10 @@ impl Parts {
         &mut self,
         send: impl FnOnce(&mut crate::response::producer::Response, &SendContext<'_>, &mut Record) -> (Sent, After),
     ) -> Sent {
-        let Transaction { request, response, record, facts, incoming, .. } = &mut *self.transaction;
+        let Transaction { request, response, record, facts, incoming, runner, .. } = &mut *self.transaction;
         let shared = self.connection.shared();
+        // What a responder sends has rules of its own.
+        let rules = shared.config.compression.as_ref().filter(|_| runner.is_some());
         let (facts, incoming, started) = (*facts, &*incoming, record.started);
         let context = SendContext {
             delivery: self.connection.delivery(),
@@ -537,7 +541,9 @@ impl Parts {
                 HeadContext {
                     format: self.connection.protocol(),
                     facts: RequestFacts { keep_alive, ..facts },
+                    strict_transport: shared.config.strict_transport(request.peer.listener),
                     id: shared.config.id_field(request.id()),
+                    compression: rules.map(|rules| CompressionContext { rules, request }),
                 }
             },
         };
@@ -556,7 +562,8 @@ impl Parts {
     fn finished(&mut self, now: Instant) {
         let record = &mut self.transaction.record;
         record.finished = Some(now);
-        if record.started.is_some() {
+        if let Some(started) = record.started {
+            record.usage = record.mark.as_ref().and_then(|mark| usage::since(mark, started, now));
             probes::application_leave(self.connection.key());
         }
     }
@@ -637,6 +644,9 @@ impl Parts {
                 // The application's head, which was never sent.
                 response.head.clear();
             }
+        }
+        if end.compress {
+            connection.follow_up(After { compress: true, ..After::default() });
         }
         if end.has_spilled {
             record.path = Path::Spilled;

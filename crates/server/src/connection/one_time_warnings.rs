@@ -33,6 +33,7 @@ pub(crate) struct OneTimeWarnings {
     packet: AtomicBool,
     field: AtomicBool,
     header_refused: AtomicBool,
+    speaks_tls: AtomicBool,
     too_many_connections: AtomicBool,
 }
 
@@ -86,6 +87,15 @@ impl OneTimeWarnings {
             }
         };
         Some(format!("{effect}. If it is your proxy, add {peer} to --trusted-proxies. This is logged once"))
+    }
+
+    /// This peer speaks TLS where it is not understood.
+    pub(crate) fn speaks_tls(&self, peer: Option<SocketAddr>) -> Option<String> {
+        let peer = first(&self.speaks_tls).then_some(Peer(peer))?;
+        Some(format!(
+            "a connection from {peer:#} was refused, because it speaks TLS to an address that is not encrypted. Bind an \
+             https:// address, or use http:// in the client. This is logged once"
+        ))
     }
 
     /// A connection of this peer was closed, because it does not begin with a PROXY header.

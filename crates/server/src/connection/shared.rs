@@ -18,6 +18,7 @@ use crate::os::process::Process;
 use crate::request::disk::Disk;
 use crate::request::memory::ClientMemory;
 use crate::request::protocol::{Http1, Protocol, Uwsgi};
+use crate::request::share::Share;
 use crate::response::policy::Policy;
 use crate::response::sending::DeliveryLimits;
 use crate::response::spill::Spill;
@@ -35,9 +36,11 @@ pub(crate) struct Shared {
     pub(crate) memory: Arc<ClientMemory>,
     pub(crate) disk: Arc<Disk>,
     pub(crate) spill: Spill,
+    /// The part of the disk threads that compresses responses.
+    pub(crate) compression: Arc<Share>,
     /// Number of threads and greenlets that wait for slow clients.
     pub(crate) waiting: Arc<AtomicUsize>,
-    pub(crate) counts: Counts,
+    pub(crate) counts: Arc<Counts>,
     pub(crate) one_time_warnings: OneTimeWarnings,
     /// How many connections each client may have, if that is limited.
     pub(crate) connection_limit: OnceLock<ConnectionLimit>,
@@ -67,9 +70,10 @@ impl Shared {
             asking_fields: OnceLock::new(),
             memory,
             spill: Spill::new(config.response_spill, disk.clone()),
+            compression: Share::new(disk.clone()),
             disk,
             waiting: Arc::default(),
-            counts: Counts::default(),
+            counts: Arc::default(),
             one_time_warnings: OneTimeWarnings::default(),
             config,
         }

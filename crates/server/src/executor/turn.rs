@@ -8,6 +8,7 @@ use crate::connection::exchange::Exchange;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::run_queue::{Entry, TakeResult};
 use crate::executor::Turns;
+use crate::os::usage;
 
 /// A thread's turn at running the application, from [`crate::executor::application::Application::enter`] to its return;
 /// or that of a greenlet.
@@ -20,13 +21,15 @@ pub struct Turn<'a> {
     has_request: bool,
     /// When it was given the last one.
     began: Option<Instant>,
+    /// For how long it waited for the interpreter, until its first request has it.
+    waited: Duration,
     state: State,
 }
 
 #[derive(Clone, Copy)]
 enum State {
     /// The runner does not have the interpreter yet.
-    Entering(Entry),
+    Entering(Entry, Instant),
     Running,
     Left,
 }
@@ -39,14 +42,16 @@ impl<'a> Turn<'a> {
         slot: Option<usize>,
         entry: Entry,
     ) -> Self {
-        Self { dispatcher, executor, slot, has_request: false, began: None, state: State::Entering(entry) }
+        let state = State::Entering(entry, dispatcher.context().clock.peek());
+        Self { dispatcher, executor, slot, has_request: false, began: None, waited: Duration::ZERO, state }
     }
 
     /// The turn of a runner that has the interpreter. `None`: no request waits, or the maximum number are running.
     pub(crate) fn running(dispatcher: &'a Dispatcher, executor: &'a dyn Turns, slot: usize) -> Option<Self> {
         let joins = dispatcher.queue.join(dispatcher.most_runners());
         let slot = Some(slot);
-        joins.then(|| Self { dispatcher, executor, slot, has_request: false, began: None, state: State::Running })
+        let (began, waited, state) = (None, Duration::ZERO, State::Running);
+        joins.then(|| Self { dispatcher, executor, slot, has_request: false, began, waited, state })
     }
 }
 
@@ -62,8 +67,10 @@ impl Turn<'_> {
         match self.state {
             State::Left => return None,
             State::Running => {}
-            State::Entering(entry) => {
-                let join = self.dispatcher.queue.enter(entry, self.dispatcher.most_runners(), || self.now());
+            State::Entering(entry, since) => {
+                let now = self.now();
+                self.waited = now.saturating_duration_since(since);
+                let join = self.dispatcher.queue.enter(entry, self.dispatcher.most_runners(), || now);
                 if !join.runs() {
                     self.state = State::Left;
                     return None;
@@ -142,6 +149,10 @@ impl Turn<'_> {
             self.dispatcher.runners.begin(slot, exchange.request(), since)
         });
         exchange.begin(now, runner);
+        let waited = std::mem::take(&mut self.waited);
+        if !waited.is_zero() {
+            usage::add_interpreter(waited.min(exchange.record().queued_for()));
+        }
         self.executor.note_progress();
         exchange
     }
@@ -167,7 +178,7 @@ impl Drop for Turn<'_> {
         match self.state {
             State::Left => {}
             // The application does not want a request.
-            State::Entering(_) => self.dispatcher.queue.turn_back(),
+            State::Entering(..) => self.dispatcher.queue.turn_back(),
             // The application unwound out of its turn, or the greenlet must not take another request.
             State::Running => {
                 if self.dispatcher.queue.leave() {

@@ -39,8 +39,13 @@ const CALLS: [(u64, &str); 10] = [
 const REST: &str = "+Inf";
 /// Classes of status codes, by the first digit; 0: there was no response, as the client had gone.
 const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
-/// Phases of a request that the application has had.
-const PHASES: [&str; 6] = ["queued", "application", "iterating", "blocked", "total", "proxied"];
+/// Times of a request that the application has had, in the order of [`Times::all`].
+pub(crate) const PHASES: [&str; 8] =
+    ["queued", "application", "iterating", "blocked", "total", "cpu", "interpreter", "gc"];
+/// And the time before it, in its proxy.
+const PROXIED: &str = "proxied";
+/// The last two are counted only if they are not 0.
+const RARE: usize = PHASES.len() - 2;
 const SIZES: [&str; 4] = ["held", "body_bytes", "blocks", "writes"];
 
 // Where each group begins.
@@ -53,7 +58,7 @@ const PHASE: usize = CALL + CALLS.len() + 1;
 /// Words of a phase: its buckets, and the sum in nanoseconds.
 const PHASE_WORDS: usize = TIMES + 1;
 /// Words of all.
-pub(crate) const WORDS: usize = PHASE + PHASES.len() * PHASE_WORDS;
+pub(crate) const WORDS: usize = PHASE + (PHASES.len() + 1) * PHASE_WORDS;
 
 /// The times of a response, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +73,12 @@ pub(crate) struct Times {
     pub(crate) blocked: u64,
     /// From the complete request to the last byte.
     pub(crate) total: u64,
+    /// Processor time of the application, see [`usage`](crate::os::usage).
+    pub(crate) cpu: u64,
+    /// For how long it waited for the interpreter.
+    pub(crate) interpreter: u64,
+    /// For how long the garbage collector ran.
+    pub(crate) gc: u64,
 }
 
 impl Times {
@@ -77,6 +88,7 @@ impl Times {
         let finished = record.finished.unwrap_or(started);
         let first = record.first_block.unwrap_or(finished);
         let end = record.drained.unwrap_or(finished).max(finished);
+        let usage = record.usage.unwrap_or_default();
         let between = |from: Instant, to: Instant| nanos(to.saturating_duration_since(from));
         Some(Self {
             queued: between(record.queued, started),
@@ -84,7 +96,16 @@ impl Times {
             iterating: between(first, finished),
             blocked: nanos(record.waited),
             total: between(record.queued, end),
+            cpu: nanos(usage.cpu),
+            interpreter: nanos(usage.interpreter),
+            gc: nanos(usage.gc),
         })
+    }
+
+    /// All of them, in the order of [`PHASES`].
+    pub(crate) fn all(&self) -> [u64; PHASES.len()] {
+        let Self { queued, application, iterating, blocked, total, cpu, interpreter, gc } = *self;
+        [queued, application, iterating, blocked, total, cpu, interpreter, gc]
     }
 }
 
@@ -116,12 +137,14 @@ impl Deliveries {
         }
         self.add(CALL + calls_bucket(writes), 1);
         let times = Times::of(record)?;
-        let Times { queued, application, iterating, blocked, total } = times;
-        for (phase, nanos) in [queued, application, iterating, blocked, total].into_iter().enumerate() {
-            self.time(phase, nanos);
+        for (phase, nanos) in times.all().into_iter().enumerate() {
+            // Most requests neither wait for the interpreter nor collect garbage.
+            if phase < RARE || nanos > 0 {
+                self.time(phase, nanos);
+            }
         }
         if let Some(proxied) = record.proxied {
-            self.time(PHASES.len() - 1, nanos(proxied));
+            self.time(PHASES.len(), nanos(proxied));
         }
         Some(times)
     }
@@ -154,7 +177,7 @@ impl Deliveries {
         group("paths", &paths, &[])?;
         group("sizes", &SIZES, &[])?;
         group("calls", &calls, &[REST])?;
-        for phase in PHASES {
+        for phase in PHASES.into_iter().chain([PROXIED]) {
             for bucket in 0..TIMES {
                 match words.next().unwrap_or(0) {
                     0 => {}
@@ -208,6 +231,7 @@ mod tests {
     use crate::observe::record::{ENDINGS, Ending, PATHS, Path, Record};
     use crate::os::clock::now;
     use crate::os::shared_memory::shared_words;
+    use crate::os::usage::Usage;
 
     fn none() -> Deliveries {
         Deliveries::of(shared_words(WORDS).unwrap()).unwrap()
@@ -273,6 +297,11 @@ mod tests {
             writes: 5,
             path: Path::Coalesced,
             waited: Duration::from_secs(190),
+            usage: Some(Usage {
+                cpu: Duration::from_millis(15),
+                interpreter: Duration::ZERO,
+                gc: Duration::from_millis(2),
+            }),
             ending: Ending::ClientGone,
             ..Record::new(queued)
         };
@@ -295,6 +324,10 @@ mod tests {
                 ("iterating sum_ns", 40_000_000),
                 ("blocked +Inf", 1),
                 ("blocked sum_ns", 190_000_000_000),
+                ("cpu 0.01513671875", 1),
+                ("cpu sum_ns", 15_000_000),
+                ("gc 0.00201416015625", 1),
+                ("gc sum_ns", 2_000_000),
                 ("total 0.14453125", 1),
                 ("total sum_ns", 144_000_000),
             ])

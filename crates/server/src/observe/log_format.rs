@@ -257,6 +257,12 @@ fn value<'a>(atom: Atom, entry: &Entry<'a>) -> Value<'a> {
         Atom::UserAgent => Value::Text(fields::of_request(request, b"user-agent")),
         Atom::Id => Value::Text(request.id()),
         Atom::Trace => Value::Text(request.trace().unwrap_or_default()),
+        Atom::Coding => Value::Text(record.compressed.map_or(b"", |compressed| compressed.coding.name().as_bytes())),
+        Atom::PlainBytes => Value::Known(record.compressed.map_or(0, |compressed| compressed.plain_bytes)),
+        Atom::CpuMs => Value::Millis(record.usage.map(|usage| usage.cpu)),
+        Atom::InterpreterMs => Value::Millis(record.usage.map(|usage| usage.interpreter)),
+        Atom::GcMs => Value::Millis(record.usage.map(|usage| usage.gc)),
+        Atom::CompressMs => Value::Millis(record.compressed.map(|compressed| compressed.time)),
     }
 }
 

@@ -67,18 +67,36 @@ figures! {
     Refused: counter "refused" "requests" "tailrace_refused"
         "Requests and connections refused by the server itself."
         "For example, malformed or oversized requests.";
+    Compressed: counter "compressed" "requests" "tailrace_responses_compressed"
+        "Responses compressed by the server."
+        "See `--compress`.";
+    CompressedFrom: counter "compressed_from" "requests" "tailrace_compression_input_bytes"
+        "Bytes of response bodies before compression.";
+    CompressedTo: counter "compressed_to" "requests" "tailrace_compression_output_bytes"
+        "Bytes of response bodies after compression.";
     LimitedRequests: counter "limited_requests" "requests" "tailrace_limited_requests"
         "Requests answered with 429."
         "See `--max-requests-per-client`.";
     LimitedConnections: counter "limited_connections" "connections" "tailrace_limited_connections"
         "Connections closed, because their clients had too many."
         "See `--max-connections-per-client`.";
+    Handshakes: counter "handshakes" "connections" "tailrace_tls_handshakes"
+        "TLS handshakes completed.";
+    Resumed: counter "resumed" "connections" "tailrace_tls_handshakes_resumed"
+        "TLS handshakes completed that continued an earlier session."
+        "They take less processor time, since nothing is signed.";
+    FailedHandshakes: counter "failed_handshakes" "connections" "tailrace_tls_handshakes_failed"
+        "TLS handshakes that failed."
+        "For example, clients without a required certificate, with old versions, or without TLS.";
     TimedOut: counter "timed_out" "requests" "tailrace_requests_timed_out"
         "Requests not answered before their deadline."
         "See `--request-timeout`.";
     Shed: counter "given_up" "requests" "tailrace_requests_given_up"
         "Incomplete requests shed to make room for others."
         "See `--client-memory`.";
+    Collections: counter "gc_collections" "requests" "tailrace_gc_collections"
+        "Collections of Python's garbage collector."
+        "See `--gc`.";
     Connections: gauge "connections" "connections" "tailrace_connections"
         "Open connections.";
     Queued: gauge "queued" "requests" "tailrace_queue_requests"

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::observe::deliveries::Times;
+use crate::observe::deliveries::{PHASES, Times};
 use crate::observe::guarded::{Guarded, ID_WORDS, PEER, lengths, lengths_of, peer_of, text_of, word_of};
 use crate::observe::record::{ENDINGS, Ending, PATHS, Path, Record};
 use crate::os::clock::nanos;
@@ -37,7 +37,7 @@ const BYTES: usize = 6;
 const BLOCKS: usize = 7;
 const WRITES: usize = 8;
 const TIMES: usize = 9;
-const CLIENT: usize = TIMES + 5;
+const CLIENT: usize = TIMES + PHASES.len();
 const METHOD: usize = CLIENT + PEER;
 const LENGTH: usize = METHOD + 2;
 const TARGET: usize = LENGTH + 1;
@@ -80,7 +80,7 @@ pub struct Ended {
     /// Body bytes, blocks of the application, and write calls, with their names.
     pub sizes: [(&'static str, u64); 3],
     /// Times in nanoseconds, by the names of the phases.
-    pub times: [(&'static str, u64); 5],
+    pub times: [(&'static str, u64); PHASES.len()],
     /// Number and process of the worker, if it has ended; 0 before.
     pub worker: [(&'static str, u64); 2],
 }
@@ -144,7 +144,6 @@ impl Recent {
 }
 
 fn ended(words: &[u64; CELL]) -> Ended {
-    let [queued, application, iterating, blocked, total] = [0, 1, 2, 3, 4].map(|phase| words[TIMES + phase]);
     let place = |word: usize| usize::try_from(words[word]).unwrap_or(usize::MAX);
     let (length, id_length) = lengths_of(words[LENGTH]);
     Ended {
@@ -159,13 +158,7 @@ fn ended(words: &[u64; CELL]) -> Ended {
         ending: ENDINGS.get(place(ENDING)).copied().unwrap_or_default(),
         path: PATHS.get(place(PATH)).copied().unwrap_or_default(),
         sizes: [("body_bytes", words[BYTES]), ("blocks", words[BLOCKS]), ("writes", words[WRITES])],
-        times: [
-            ("queued", queued),
-            ("application", application),
-            ("iterating", iterating),
-            ("blocked", blocked),
-            ("total", total),
-        ],
+        times: std::array::from_fn(|phase| (PHASES[phase], words[TIMES + phase])),
         worker: [("worker", words[WORKER]), ("pid", words[PROCESS])],
     }
 }
@@ -208,7 +201,6 @@ impl RecentResponses {
             let cell = self.recent.cell(kind, (*count % KEPT as u64) as usize);
             *count += 1;
             let ending = ENDINGS.iter().position(|ending| *ending == record.ending).unwrap_or(ENDINGS.len());
-            let Times { queued, application, iterating, blocked, total } = *times;
             let (method, target) = (request.head.method.of(&request.bytes), request.head.target.of(&request.bytes));
             cell.change(|| {
                 cell.store(SERIAL, *count);
@@ -219,7 +211,7 @@ impl RecentResponses {
                 cell.store(BYTES, record.body_bytes);
                 cell.store(BLOCKS, record.blocks);
                 cell.store(WRITES, u64::from(record.writes));
-                for (phase, time) in [queued, application, iterating, blocked, total].into_iter().enumerate() {
+                for (phase, time) in times.all().into_iter().enumerate() {
                     cell.store(TIMES + phase, time);
                 }
                 cell.store_peer(CLIENT, request.peer.client);
@@ -289,8 +281,16 @@ mod tests {
             ending: Ending::ClientGone,
             ..Record::new(now())
         };
-        let times =
-            Times { queued: SECOND / 2, application: SECOND / 4, iterating: SECOND / 4, blocked: 9, total: 2 * SECOND };
+        let times = Times {
+            queued: SECOND / 2,
+            application: SECOND / 4,
+            iterating: SECOND / 4,
+            blocked: 9,
+            total: 2 * SECOND,
+            cpu: 5,
+            interpreter: 6,
+            gc: 7,
+        };
         let mut asked = request("/report?a=1");
         let start = asked.bytes.len() as u32;
         asked.bytes.extend_from_slice(b"abc");
@@ -315,6 +315,9 @@ mod tests {
                 ("iterating", SECOND / 4),
                 ("blocked", 9),
                 ("total", 2 * SECOND),
+                ("cpu", 5),
+                ("interpreter", 6),
+                ("gc", 7),
             ],
             worker: [("worker", 0), ("pid", 0)],
         };

@@ -6,6 +6,10 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use tailrace_http::coding::Coding;
+
+use crate::os::usage::{self, Mark, Usage};
+
 /// How the body of a response was sent. If it was sent in several ways, the record has the greatest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Path {
@@ -20,6 +24,8 @@ pub enum Path {
     Coalesced,
     /// `sendfile`.
     Sendfile,
+    /// A disk thread compressed it.
+    Compressed,
     /// The client was slow: what it had not accepted was written to a file, and sent from there.
     Spilled,
 }
@@ -27,7 +33,7 @@ pub enum Path {
 impl Path {
     /// True when the blocks were sent one after the other.
     pub(crate) fn is_streamed(self) -> bool {
-        matches!(self, Self::Direct | Self::Coalesced | Self::Spilled)
+        matches!(self, Self::Direct | Self::Coalesced | Self::Compressed | Self::Spilled)
     }
 
     /// Its name in logs.
@@ -39,9 +45,23 @@ impl Path {
             Self::Direct => "direct",
             Self::Coalesced => "coalesced",
             Self::Sendfile => "sendfile",
+            Self::Compressed => "compressed",
             Self::Spilled => "spilled",
         }
     }
+}
+
+/// What the compression of a response has taken and gained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compressed {
+    /// The coding.
+    pub coding: Coding,
+    /// Body bytes that the application gave.
+    pub plain_bytes: u64,
+    /// Body bytes that were made of them.
+    pub bytes: u64,
+    /// Time that it took.
+    pub time: Duration,
 }
 
 /// How a response ended.
@@ -63,8 +83,8 @@ pub enum Ending {
 }
 
 /// The ways of sending, in their order.
-pub(crate) const PATHS: [Path; 6] =
-    [Path::None, Path::OneWrite, Path::Direct, Path::Coalesced, Path::Sendfile, Path::Spilled];
+pub(crate) const PATHS: [Path; 7] =
+    [Path::None, Path::OneWrite, Path::Direct, Path::Coalesced, Path::Sendfile, Path::Compressed, Path::Spilled];
 /// The endings of responses that are over.
 pub(crate) const ENDINGS: [Ending; 5] =
     [Ending::Complete, Ending::ClientGone, Ending::Broken, Ending::TimedOut, Ending::Cut];
@@ -86,8 +106,11 @@ pub struct Record {
     pub drained: Option<Instant>,
     /// The status that was sent; 0 before.
     pub status: u16,
-    /// Body bytes that were sent or queued, without chunk headers.
+    /// Body bytes that were sent or queued, without chunk headers. Those of a compressed response are the application's
+    /// until all of it has been compressed.
     pub body_bytes: u64,
+    /// What its compression has taken and gained, once it is over. `None`: it was not compressed.
+    pub compressed: Option<Compressed>,
     /// Non-empty blocks that the application gave.
     pub blocks: u64,
     /// Write system calls.
@@ -96,6 +119,10 @@ pub struct Record {
     pub path: Path,
     /// How long the application's thread waited for the client.
     pub waited: Duration,
+    /// What its thread had used when it took the request.
+    pub(crate) mark: Option<Mark>,
+    /// What the request has used, once the application had finished with it. `None`: it was not measured.
+    pub usage: Option<Usage>,
     /// For how long the complete response was held while further requests waited; zero: it was not.
     pub held: Duration,
     /// Whether it was a stream of server-sent events. Set once it is over, and only if its blocks were sent one by one.
@@ -131,10 +158,13 @@ impl Record {
             drained: None,
             status: 0,
             body_bytes: 0,
+            compressed: None,
             blocks: 0,
             writes: 0,
             path: Path::None,
             waited: Duration::ZERO,
+            mark: None,
+            usage: None,
             held: Duration::ZERO,
             is_event_stream: false,
             ending: Ending::Open,
@@ -149,6 +179,12 @@ impl Record {
             Ending::ClientGone if reason == Ending::Broken => self.ending = reason,
             _ => {}
         }
+    }
+
+    /// The response has been compressed.
+    pub(crate) fn note_compressed(&mut self, compressed: Compressed) {
+        self.body_bytes = compressed.bytes;
+        self.compressed = Some(compressed);
     }
 
     /// For how long the request has waited for a runner; zero: none has taken it.
@@ -170,7 +206,12 @@ impl Record {
     pub(crate) fn server_timing(&self, now: Instant) -> String {
         let queue = millis_between(Some(self.queued), self.started).unwrap_or(0.0);
         let app = millis_between(self.started, self.first_block.or(Some(now))).unwrap_or(0.0);
-        format!("queue;dur={queue:.3}, app;dur={app:.3};desc=\"until the first block\"")
+        let cpu = match (self.mark.as_ref(), self.started) {
+            (Some(mark), Some(started)) => usage::since(mark, started, now),
+            _ => None,
+        };
+        let cpu = cpu.map_or(String::new(), |usage| format!(", cpu;dur={:.3}", usage.cpu.as_secs_f64() * 1e3));
+        format!("queue;dur={queue:.3}, app;dur={app:.3};desc=\"until the first block\"{cpu}")
     }
 }
 
@@ -182,19 +223,40 @@ impl fmt::Display for Record {
         write!(
             formatter,
             "status {}, {}: {:.3} s queued, {:.3} s in the application, {:.3} s iterating, {:.3} s of that blocked on \
-             the client, {:.3} s in all; {}, {}, {} in {}",
+             the client, {}{:.3} s in all; {}, {}{}, {} in {}",
             self.status,
             self.ending.name(),
             seconds(Some(self.queued), self.started),
             seconds(self.started, first),
             seconds(first, self.finished),
             self.waited.as_secs_f64(),
+            self.usage.map(|usage| usage.to_string()).unwrap_or_default(),
             seconds(Some(self.queued), self.drained.or(self.finished)),
             counted(self.blocks, "block"),
             counted(self.body_bytes, "byte"),
+            self.compressed.map(|compressed| compressed.to_string()).unwrap_or_default(),
             self.path.name(),
             counted(self.writes.into(), "write"),
         )
+    }
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:.3} s of processor time, ", self.cpu.as_secs_f64())?;
+        for (time, of) in [(self.interpreter, "waiting for the interpreter"), (self.gc, "collecting garbage")] {
+            if time >= Duration::from_micros(500) {
+                write!(formatter, "{:.3} s {of}, ", time.as_secs_f64())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Compressed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (coding, seconds) = (self.coding.name(), self.time.as_secs_f64());
+        write!(formatter, " of {coding} from {} in {seconds:.3} s", counted(self.plain_bytes, "byte"))
     }
 }
 
@@ -212,8 +274,11 @@ pub fn millis_between(from: Option<Instant>, to: Option<Instant>) -> Option<f64>
 mod tests {
     use std::time::Duration;
 
-    use super::{Ending, Path, Record, millis_between};
+    use tailrace_http::coding::Coding;
+
+    use super::{Compressed, Ending, Path, Record, millis_between};
     use crate::os::clock::now;
+    use crate::os::usage::Usage;
 
     #[test]
     fn the_first_reason_of_a_broken_response_stands_but_for_a_client_that_the_server_itself_has_disconnected() {
@@ -250,8 +315,10 @@ mod tests {
     fn a_record_says_in_a_line_where_the_time_went() {
         let queued = now();
         let after = |millis| Some(queued + Duration::from_millis(millis));
+        let usage = Usage { cpu: Duration::from_millis(40), ..Usage::default() };
         let record = Record {
             started: after(1),
+            usage: Some(usage),
             first_block: after(1501),
             finished: after(1701),
             drained: after(1801),
@@ -268,8 +335,15 @@ mod tests {
         assert_eq!(
             record.to_string(),
             "status 200, complete: 0.001 s queued, 1.500 s in the application, 0.200 s iterating, 0.020 s of that blocked \
-             on the client, 1.801 s in all; 1 block, 7 bytes, direct in 3 writes"
+             on the client, 0.040 s of processor time, 1.801 s in all; 1 block, 7 bytes, direct in 3 writes"
         );
+        let both = Usage { interpreter: Duration::from_millis(3), gc: Duration::from_millis(9), ..usage };
+        let text = "0.040 s of processor time, 0.003 s waiting for the interpreter, 0.009 s collecting garbage, ";
+        assert_eq!(both.to_string(), text);
+        let time = Duration::from_millis(2);
+        let compressed = Compressed { coding: Coding::Gzip, plain_bytes: 900, bytes: 7, time };
+        let end = "; 1 block, 7 bytes of gzip from 900 bytes in 0.002 s, direct in 3 writes";
+        assert!(Record { compressed: Some(compressed), ..record }.to_string().ends_with(end));
         assert_eq!(Record::new(queued).ran_for(), Duration::ZERO);
     }
 

@@ -25,3 +25,4 @@ pub mod resolve;
 pub(crate) mod shared_memory;
 pub mod socket;
 pub(crate) mod sync;
+pub mod usage;

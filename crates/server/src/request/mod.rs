@@ -13,10 +13,12 @@ pub(crate) mod spool;
 pub(crate) mod stream;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tailrace_http::framing::RequestFraming;
 use tailrace_http::query::QueryMasking;
 use tailrace_http::request_head::{RequestHead, Span};
+use tailrace_tls::facts::Facts;
 
 use crate::request::disk::TemporaryFile;
 use crate::request::peer::Peer;
@@ -38,6 +40,8 @@ pub struct Request {
     pub peer: Peer,
     /// Its id, within `bytes`; empty: it has none.
     pub id: Span,
+    /// What the handshake has shown. `None`: the connection is not encrypted.
+    pub tls: Option<Arc<Facts>>,
 }
 
 impl Request {

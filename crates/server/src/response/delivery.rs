@@ -14,9 +14,11 @@ use std::time::Duration;
 
 use tailrace_http::body_encoder::BodyEncoder;
 
+use crate::observe::record::Compressed;
 use crate::os::clock::Millis;
 use crate::os::socket::Io;
 use crate::os::sync::{Condvar, Mutex, MutexGuard, lock, wait_for};
+use crate::response::compressing::{Compressing, Made};
 use crate::response::payload::{FileSource, Payload, UnreadPart};
 use crate::response::send_queue::{Batch, Wrote};
 use crate::response::sending::{CoalesceResult, DeliveryLimits, End, Flush, Produced, Progress, Sending, TimeOut};
@@ -52,6 +54,8 @@ pub(crate) struct After {
     pub(crate) list: bool,
     /// Have a disk thread read the part of a file that [`Delivery::take_unread`] returns, then flush again.
     pub(crate) read: bool,
+    /// Have a disk thread call [`Delivery::compress`].
+    pub(crate) compress: bool,
     /// Another thread tried to write meanwhile and left that to this one. If it was the owner, it has to flush again.
     pub(crate) asked: bool,
 }
@@ -60,7 +64,7 @@ impl After {
     /// True when there is anything to do.
     #[inline]
     pub(crate) fn is_any(&self) -> bool {
-        self.wake | self.push | self.room | self.list | self.read | self.asked
+        self.wake | self.push | self.room | self.list | self.read | self.compress | self.asked
     }
 }
 
@@ -180,7 +184,9 @@ impl Delivery {
             if sending.sent() >= until && !sending.queue.is_empty() {
                 break Flush::More;
             }
-            let Some(batch) = sending.next_batch() else { break Flush::Empty };
+            let Some(batch) = sending.next_batch() else {
+                break if sending.await_compression() { Flush::Elsewhere } else { Flush::Empty };
+            };
             drop(sending);
             let write = |batch: &mut Batch| batch.write(self.socket());
             let (batch, wrote) = self.unlocked(batch, write, |sending, batch| sending.queue.drop_batch(batch));
@@ -255,7 +261,7 @@ impl Delivery {
         }
         sending.note_produced(progress);
         sending.flush_coalesced(limits);
-        if sending.takes_writes() && sending.begin_writing() {
+        if !sending.is_compressing() && sending.takes_writes() && sending.begin_writing() {
             loop {
                 drop(sending);
                 let write = |plan: &mut &mut WritePlan| plan.write(self.socket(), blocks, most, is_end);
@@ -308,8 +314,10 @@ impl Delivery {
         limits: &DeliveryLimits,
         time: &dyn ClientTime,
     ) -> (Accepted, After) {
-        let mut after = After::default();
-        if !sending.queue.is_empty() && !sending.is_blocked() && !sending.leaves_rest(limits) {
+        let mut after = After { compress: sending.schedule_compression(), ..After::default() };
+        // The head is sent with the first bytes that are compressed.
+        let is_direct = !sending.is_compressing();
+        if is_direct && !sending.queue.is_empty() && !sending.is_blocked() && !sending.leaves_rest(limits) {
             sending = self.send_on(sending, most, limits, &mut after);
         }
         if sending.is_over() {
@@ -319,7 +327,7 @@ impl Delivery {
         if !sending.is_full(limits) {
             return (Accepted::Taken, after);
         }
-        if !sending.is_blocked() {
+        if is_direct && !sending.is_blocked() {
             // The I/O side wakes a waiting producer after it has sent something, so it is given a reason to send, even
             // if the response is complete.
             sending = self.send_on(sending, most, limits, &mut after);
@@ -345,6 +353,11 @@ impl Delivery {
         after.push |= flush == Flush::More && sending.set_pushed(true);
         after.read |= sending.has_unread();
         sending
+    }
+
+    /// From now on what the producer sends is compressed, see [`Sending::compress`].
+    pub(crate) fn begin_compressing(&self, head: &[u8], compressing: Compressing, status: u16) {
+        lock(&self.sending).compress(head, compressing, status);
     }
 
     /// From now on blocks are coalesced, see [`Sending::list`].
@@ -438,7 +451,7 @@ impl Delivery {
         let (sending, _, _) = self.write(sending, u64::MAX);
         if sending.is_over() {
             WrittenForRoom::Never
-        } else if sending.queue.bytes() <= limits.low_water() {
+        } else if sending.queued() <= limits.low_water() {
             WrittenForRoom::Room
         } else if sending.sent() > before {
             WrittenForRoom::Progress
@@ -474,11 +487,15 @@ impl Delivery {
             sending.unblock();
         }
         let before = sending.sent();
-        let (mut sending, flush, asked) = self.write(sending, most);
+        // The thread that compresses sends what is queued, the head, too, together with what it adds.
+        let (mut sending, flush, asked) = match sending.await_compression() {
+            true => (sending, Flush::Elsewhere, false),
+            false => self.write(sending, most),
+        };
         let progress = sending.sent() > before;
         let wake = time.is_some_and(|time| Self::set_deadline(&mut sending, progress, limits, time));
         // A producer that found this thread writing may wait for the room that the write has made.
-        let room = asked && (sending.queue.bytes() <= limits.low_water() || sending.is_over());
+        let room = asked && (sending.queued() <= limits.low_water() || sending.is_over());
         let read = sending.has_unread();
         self.end_if_timed_out(sending);
         (flush, After { wake, asked, room, read, ..After::default() })
@@ -493,7 +510,7 @@ impl Delivery {
         }
         sending.set_pushed(false);
         sending.flush_coalesced(limits);
-        let mut after = After::default();
+        let mut after = After { compress: sending.schedule_compression(), ..After::default() };
         if sending.queue.is_empty() {
             // The queue may have had no memory for the coalesced blocks, which breaks the connection.
             after.room = sending.is_over();
@@ -511,9 +528,35 @@ impl Delivery {
             let progress = sending.sent() > before;
             after.wake = Self::set_deadline(&mut sending, progress, limits, time);
         }
-        after.room = sending.queue.bytes() <= limits.low_water() || sending.is_over();
+        after.room = sending.queued() <= limits.low_water() || sending.is_over();
         self.end_if_timed_out(sending);
         after
+    }
+
+    /// Compresses a part of what the producer has sent, and sends it. For a disk thread; the lock is not held meanwhile.
+    pub(crate) fn compress(&self, limits: &DeliveryLimits, time: &dyn ClientTime) -> After {
+        let Some(step) = lock(&self.sending).begin_compressing(limits) else { return After::default() };
+        if let Ok(made) = catch_unwind(AssertUnwindSafe(|| step.run())) {
+            self.end_compressing(made, limits, time)
+        } else {
+            lock(&self.sending).break_off();
+            After { asked: true, room: true, ..After::default() }
+        }
+    }
+
+    /// Sends what a step has compressed.
+    fn end_compressing(&self, made: Made, limits: &DeliveryLimits, time: &dyn ClientTime) -> After {
+        lock(&self.sending).end_compressing(made);
+        let mut after = self.drain(false, false, limits, time);
+        let mut sending = lock(&self.sending);
+        after.compress |= sending.schedule_compression();
+        after.asked |= sending.take_awaited();
+        after
+    }
+
+    /// What the compression of the response has taken and gained, once, when it is over.
+    pub(crate) fn take_compressed(&self) -> Option<Compressed> {
+        lock(&self.sending).take_compressed()
     }
 
     /// Sends what has been coalesced since the last tick. False: the response is over, or its blocks no longer come
@@ -612,7 +655,8 @@ impl Delivery {
         // If the socket is not full, the I/O side is late and not the client. Its next tick no longer finds the bytes
         // that were coalesced, and no event of the socket follows, so it is asked to send them.
         let is_for_io = !sending.is_blocked() && !sending.queue.is_empty();
-        let after = After { push: is_for_io && sending.set_pushed(true), ..After::default() };
+        let push = is_for_io && sending.set_pushed(true);
+        let after = After { push, compress: sending.schedule_compression(), ..After::default() };
         let is_whole = sending.is_whole();
         let backlog = if sending.is_over() { None } else { sending.queue.backlog() };
         let Some(backlog) = backlog else {

@@ -2,13 +2,16 @@
 //!
 //! Terms: the **producer** is the runner that produces the response; the **I/O side** is the thread that polls, which
 //! sends what the producer does not. Bytes are *queued* when the socket has not accepted them, *coalesced* when small
-//! blocks are collected for the next tick, and *spilled* when they are moved from the queue to a file. A complete
+//! blocks are collected for the next tick, and *spilled* when they are moved from the queue to a file. A
+//! response is *compressed* by a disk thread, which takes its *plain* bytes from a queue of their own. A complete
 //! response is *held* while it is queued to be sent together with others. A response is *listed* while the I/O side
 //! looks at it at every tick, *pushed* when the I/O side has been asked once to send it, and *timed out* when the
 //! server has answered in the application's place, or has broken the response off, because the deadline of the request
 //! has passed.
 
 pub(crate) mod coalescing;
+pub(crate) mod compressing;
+pub(crate) mod content_encoder;
 pub(crate) mod delivery;
 pub(crate) mod payload;
 pub(crate) mod policy;

@@ -10,12 +10,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tailrace_http::body_encoder::BodyEncoder;
+use tailrace_http::coding::Coding;
+use tailrace_http::compression::{Compression, CompressionRules};
 use tailrace_http::encode::{OwnFields, ResponseHead};
 use tailrace_http::framing::{RequestFacts, ResponseBody, ResponseFraming};
 
 use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::{Clock, with_date};
+use crate::request::Request;
 use crate::request::protocol::Responses;
+use crate::response::compressing::Compressing;
+use crate::response::content_encoder::ContentEncoder;
 use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Keep, Output};
 use crate::response::payload::FileSource;
 use crate::response::policy::Coalesce;
@@ -87,8 +92,25 @@ pub(crate) struct HeadContext<'a> {
     pub(crate) format: &'a dyn Responses,
     /// The facts of the request.
     pub(crate) facts: RequestFacts,
+    /// The value of `Strict-Transport-Security`; empty: no such field.
+    pub(crate) strict_transport: &'a [u8],
     /// Name and value of the field with the id of the request, if it has one.
     pub(crate) id: Option<(&'a [u8], &'a [u8])>,
+    /// `None`: the response is not compressed.
+    pub(crate) compression: Option<CompressionContext<'a>>,
+}
+
+/// What decides whether a response is compressed.
+pub(crate) struct CompressionContext<'a> {
+    pub(crate) rules: &'a CompressionRules,
+    pub(crate) request: &'a Request,
+}
+
+impl CompressionContext<'_> {
+    /// What is done with the response of this head, whose body has this length, if that is known.
+    fn choose(&self, head: &ResponseHead, length: Option<u64>) -> Compression {
+        self.rules.choose(head, length, self.request.head.accept_encoding(&self.request.bytes))
+    }
 }
 
 /// Bytes of the body that the producer may still send.
@@ -134,6 +156,8 @@ pub(crate) struct Response {
     surplus: u64,
     plan: WritePlan,
     pace: Pace,
+    /// The coding by which the body is compressed, after it has left here.
+    coding: Coding,
 }
 
 impl Response {
@@ -144,6 +168,7 @@ impl Response {
         self.left = Left::Any;
         self.surplus = 0;
         self.pace = Pace::Unknown;
+        self.coding = Coding::Identity;
         if self.plan.clear() > LARGE_PLAN {
             self.plan = WritePlan::default();
         }
@@ -221,7 +246,7 @@ impl Response {
             return (if self.is_gone() { Sent::Gone } else { Sent::Taken }, After::default());
         };
         let allowed = usize::try_from(allowed).unwrap_or(total);
-        if allowed < total && self.has_known_length() {
+        if allowed < total && (self.has_known_length() || self.is_compressed()) {
             self.surplus += (total - allowed) as u64;
         }
         if let [block] = blocks
@@ -265,7 +290,9 @@ impl Response {
         encoder.begin(data, self.plan.staging());
         record.body_bytes += allowed;
         record.blocks += 1;
-        record.path = Path::Sendfile;
+        if !self.is_compressed() {
+            record.path = Path::Sendfile;
+        }
         let before = std::mem::take(self.plan.staging());
         self.plan.staging().extend_from_slice(encoder.behind(data));
         if position == Position::Last {
@@ -410,10 +437,10 @@ impl Response {
         sentence: &str,
         now: Instant,
     ) -> After {
-        let HeadContext { format, facts, id } = (context.format)();
+        let HeadContext { format, facts, strict_transport, id, .. } = (context.format)();
         record.status = status;
         record.body_bytes = with_date(now, |date| {
-            let own = OwnFields { date, server: context.server_name.as_bytes(), id };
+            let own = OwnFields { date, server: context.server_name.as_bytes(), strict_transport, id };
             format.error_page(&mut self.head, (status, sentence), facts, own, self.plan.staging())
         });
         let keep_alive = facts.keep_alive;
@@ -454,9 +481,12 @@ impl Response {
             }
             let framing = self.commit(context, record, (position == Position::Last).then_some(total), now);
             // A first block as long as its Content-Length is sent in one write, too.
-            let whole =
-                position == Position::Last || matches!(framing.body, ResponseBody::Known(length) if length == total);
-            record.path = if whole { Path::OneWrite } else { Path::Direct };
+            record.path = match framing.body {
+                _ if self.is_compressed() => Path::Compressed,
+                ResponseBody::Known(length) if length == total => Path::OneWrite,
+                _ if position == Position::Last => Path::OneWrite,
+                _ => Path::Direct,
+            };
         }
         Some(self.allow(total))
     }
@@ -518,16 +548,18 @@ impl Response {
         &mut self,
         context: &SendContext<'_>,
         record: &mut Record,
-        total: Option<u64>,
+        mut total: Option<u64>,
         now: Instant,
     ) -> ResponseFraming {
-        let HeadContext { format, facts, id } = (context.format)();
+        let HeadContext { format, facts, strict_transport, id, compression } = (context.format)();
         if context.server_timing {
             // The server makes the value, which has no forbidden byte.
             let _ = self.head.field(b"Server-Timing", record.server_timing(now).as_bytes());
         }
-        let framing = with_date(now, |date| {
-            let own = OwnFields { date, server: context.server_name.as_bytes(), id };
+        let length = self.head.declared_length();
+        let encoder = compression.and_then(|compression| self.compress(context, &compression, facts, &mut total));
+        let mut framing = with_date(now, |date| {
+            let own = OwnFields { date, server: context.server_name.as_bytes(), strict_transport, id };
             format.head(&mut self.head, facts, total, own, self.plan.staging())
         });
         record.status = self.head.status_code();
@@ -536,8 +568,59 @@ impl Response {
             ResponseBody::None => Left::Ended { missing: 0 },
             ResponseBody::Delimited | ResponseBody::UntilClose => Left::Any,
         };
+        if let Some(encoder) = encoder {
+            // What the application promises counts, whatever becomes of it.
+            self.left = length.map_or(Left::Any, Left::exactly);
+            let budget = context.limits.memory.responses.clone();
+            let encoding = std::mem::take(&mut framing.encoder);
+            let compressing = Compressing::new(self.coding, encoder, encoding, budget);
+            context.delivery.begin_compressing(self.plan.staging(), compressing, record.status);
+            self.plan.clear();
+        }
         self.framing = Some(framing);
         framing
+    }
+
+    /// Changes the head as its compression requires, and `total`, the length of the body. Returns the encoder of the body;
+    /// `None`: it is not compressed, or there is none.
+    fn compress(
+        &mut self,
+        context: &SendContext<'_>,
+        compression: &CompressionContext<'_>,
+        facts: RequestFacts,
+        total: &mut Option<u64>,
+    ) -> Option<ContentEncoder> {
+        // A body that a framework leaves out for HEAD has no length.
+        let length = self.head.declared_length().or(total.filter(|&total| total > 0 || !facts.is_head));
+        let chosen = compression.choose(&self.head, length);
+        let encoder = match chosen {
+            Compression::By(_) if facts.is_head && length.is_none() => {
+                // Whether the response to GET is long enough is not known.
+                let _ = Compression::Varies.mark(&mut self.head);
+                return None;
+            }
+            Compression::By(coding) if !facts.is_head => {
+                let encoder = ContentEncoder::new(coding, length, &context.limits.memory);
+                if encoder.is_none() {
+                    let _ = Compression::Varies.mark(&mut self.head);
+                    return None;
+                }
+                encoder
+            }
+            _ => None,
+        };
+        // Without memory, the response is sent as it is.
+        chosen.mark(&mut self.head).ok()?;
+        if let Compression::By(coding) = chosen {
+            *total = None;
+            self.coding = if encoder.is_some() { coding } else { Coding::Identity };
+        }
+        encoder
+    }
+
+    /// True when what is sent from here is compressed.
+    fn is_compressed(&self) -> bool {
+        self.coding != Coding::Identity
     }
 
     /// Ends the body.
@@ -554,7 +637,9 @@ impl Response {
 
     fn progress(&self, record: &Record) -> Progress {
         let produced = Produced { status: record.status, body_bytes: record.body_bytes };
-        Progress { produced, is_complete: self.has_ended() }
+        // The content of a compressed body that is too short is not ended, so that its client notices.
+        let is_complete = self.has_ended() && !(self.is_compressed() && self.missing() > 0);
+        Progress { produced, is_complete }
     }
 
     /// Writes what is planned, and queues what the socket does not accept. `ends`: the producer ends the response at

@@ -5,10 +5,11 @@
 //! writes it without the lock, and puts back the bytes that the socket did not accept.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use crate::os::file::read_at;
 use crate::os::socket::Io;
 use crate::request::memory::Budget;
 use crate::response::payload::{FileSource, Payload, Readiness, Shared, UnreadPart};
@@ -97,6 +98,37 @@ impl Batch {
                 socket.transmit(&slices[..count], self.is_followed)
             }
         })
+    }
+
+    /// Gives its first bytes to `take`, at most about `most`. Returns whether these were all. Reads from a disk.
+    ///
+    /// # Errors
+    /// Those of `take` and of reading; the file has become shorter.
+    pub(crate) fn read(&self, most: usize, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<bool> {
+        let mut room = most;
+        for block in &self.blocks {
+            let left = block.left();
+            let length = usize::try_from(left).map_or(room, |left| left.min(room));
+            match block {
+                Block::File { file, offset, .. } => {
+                    let mut buffer = segments::with_capacity(length).ok_or(io::ErrorKind::OutOfMemory)?;
+                    buffer.resize(length, 0);
+                    let count = read_at(file.descriptor(), &mut buffer, *offset)?;
+                    if count == 0 {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                    take(&buffer[..count])?;
+                    return Ok(count as u64 == left);
+                }
+                Block::Spilled { .. } => return Err(io::ErrorKind::Unsupported.into()),
+                Block::Copied { .. } | Block::Kept { .. } => take(&block.bytes().unwrap_or_default()[..length])?,
+            }
+            room -= length;
+            if (length as u64) < left {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Bytes of the file that are not sent; 0 for blocks in memory.

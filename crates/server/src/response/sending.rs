@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use tailrace_http::body_encoder::BodyEncoder;
 
+use crate::observe::record::Compressed;
 use crate::os::clock::{Millis, NEVER};
 use crate::os::socket::Io;
 use crate::request::memory::{Budget, ClientMemory};
 use crate::response::coalescing::{Appended, Coalescing, Opening};
+use crate::response::compressing::{Compressing, Made, Step};
 use crate::response::payload::UnreadPart;
 use crate::response::policy::Policy;
 use crate::response::send_queue::{Batch, NoMemory, SendQueue};
@@ -168,6 +170,8 @@ pub(crate) struct End {
     pub(crate) is_left: bool,
     /// All of it is queued, because it is held.
     pub(crate) is_batched: bool,
+    /// See [`crate::response::delivery::After::compress`].
+    pub(crate) compress: bool,
 }
 
 /// See the module.
@@ -177,6 +181,8 @@ pub(crate) struct Sending {
     /// `Some` from the first coalesced block until the end of the response, so that an idle connection takes little
     /// memory.
     coalescing: Option<Box<Coalescing>>,
+    /// `Some` from the head of a compressed response until it is accounted for.
+    compressing: Option<Box<Compressing>>,
     writer: Writer,
     /// The socket was full at the last write. An event will report when it has room.
     is_blocked: bool,
@@ -204,6 +210,7 @@ impl Sending {
             state: SendState::Idle,
             queue: SendQueue::new(budget),
             coalescing: None,
+            compressing: None,
             writer: Writer::Nobody,
             is_blocked: false,
             is_pushed: false,
@@ -243,6 +250,9 @@ impl Sending {
 
     /// Notes what the producer has produced so far.
     pub(crate) fn note_produced(&mut self, Progress { produced, is_complete }: Progress) {
+        if is_complete && let Some(compressing) = &mut self.compressing {
+            compressing.complete();
+        }
         match &mut self.state {
             SendState::Idle | SendState::Sending(_) if is_complete => self.state = SendState::Complete(produced),
             SendState::Idle | SendState::Sending(_) => self.state = SendState::Sending(produced),
@@ -255,6 +265,9 @@ impl Sending {
     pub(crate) fn complete(&mut self) {
         if let SendState::Idle | SendState::Sending(_) = self.state {
             self.state = SendState::Complete(self.produced());
+            if let Some(compressing) = &mut self.compressing {
+                compressing.complete();
+            }
         }
     }
 
@@ -313,6 +326,9 @@ impl Sending {
         };
         self.state = SendState::Broken { produced: self.produced(), by };
         self.queue.clear();
+        if let Some(compressing) = &mut self.compressing {
+            compressing.break_off();
+        }
     }
 
     /// What a flush reports of a broken connection. Another thread than the one that found it broken may ask.
@@ -341,10 +357,11 @@ impl Sending {
         holds
     }
 
-    /// Appends to the queue, unless what the producer sends is discarded.
+    /// Appends to the queue, or to what is to be compressed, unless what the producer sends is discarded.
     pub(crate) fn push(&mut self, push: impl FnOnce(&mut SendQueue) -> Result<(), NoMemory>) {
         if !self.is_over() {
-            let pushed = push(&mut self.queue);
+            let plain = self.compressing.as_mut().and_then(|compressing| compressing.queue());
+            let pushed = push(plain.unwrap_or(&mut self.queue));
             self.check(pushed);
         }
     }
@@ -364,6 +381,10 @@ impl Sending {
         if let Some(mut coalescing) = self.coalescing.take() {
             coalescing.reset(limits.budget());
         }
+        if let Some(compressing) = &mut self.compressing {
+            compressing.end();
+        }
+        let compress = self.schedule_compression();
         if !self.queue.is_empty() && !limits.has_memory() {
             self.queue.copy_tails();
         }
@@ -378,7 +399,7 @@ impl Sending {
         }
         // A runner whose writes are limited leaves all the rest to the I/O side.
         let is_left = leaves_rest || (limits.policy.most_by_runner.is_some() && !is_sent && !is_broken);
-        End { timed_out, has_spilled, is_sent, is_broken, is_left, is_batched }
+        End { timed_out, has_spilled, is_sent, is_broken, is_left, is_batched, compress }
     }
 
     /// Notes that some of the response has been written to a file, unless its producer has ended it.
@@ -446,8 +467,8 @@ impl Sending {
 
     /// True when so many bytes are coalesced or queued that the producer has to wait.
     fn is_flooded(&self, limits: &DeliveryLimits) -> bool {
-        self.coalesced() > limits.queue_limit
-            || (self.queue.bytes() > limits.least_queue && self.queue.bytes() > limits.high_water())
+        let queued = self.queued();
+        self.coalesced() > limits.queue_limit || (queued > limits.least_queue && queued > limits.high_water())
     }
 
     /// Moves what is coalesced to the end of the queue.
@@ -476,6 +497,75 @@ impl Sending {
     }
 }
 
+/// Compression.
+impl Sending {
+    /// From now on what the producer sends is compressed. Queues the head of the response.
+    pub(crate) fn compress(&mut self, head: &[u8], compressing: Compressing, status: u16) {
+        if self.is_over() {
+            return;
+        }
+        // No page may follow the head.
+        self.note_produced(Progress { produced: Produced { status, body_bytes: 0 }, is_complete: false });
+        self.push(|queue| queue.push_copy(head));
+        self.compressing = Some(Box::new(compressing));
+    }
+
+    /// True from the head of a compressed response until its producer has ended it.
+    pub(crate) fn is_compressing(&self) -> bool {
+        self.compressing.as_ref().is_some_and(|compressing| compressing.is_open())
+    }
+
+    /// True when a disk thread has to be asked to compress, which counts as done.
+    pub(crate) fn schedule_compression(&mut self) -> bool {
+        self.compressing.as_mut().is_some_and(|compressing| compressing.schedule())
+    }
+
+    /// Called by the owner of the connection, which has sent everything. True: more comes of the compression, and the
+    /// owner is notified.
+    pub(crate) fn await_compression(&mut self) -> bool {
+        self.compressing.as_mut().is_some_and(|compressing| compressing.await_end())
+    }
+
+    /// True, once, when the owner of the connection waits for the compression and nothing more comes.
+    pub(crate) fn take_awaited(&mut self) -> bool {
+        self.compressing.as_mut().is_some_and(|compressing| compressing.take_awaited())
+    }
+
+    /// What a disk thread compresses next, without the lock. `None`: nothing.
+    pub(crate) fn begin_compressing(&mut self, limits: &DeliveryLimits) -> Option<Step> {
+        // If the response is complete, this step may end the content.
+        self.flush_coalesced(limits);
+        self.compressing.as_mut()?.begin()
+    }
+
+    /// Queues what a disk thread has compressed.
+    pub(crate) fn end_compressing(&mut self, made: Made) {
+        let Some(compressing) = &mut self.compressing else { return };
+        match compressing.end_step(made) {
+            Ok((bytes, at)) if !self.is_over() => {
+                let waits = !self.takes_writes();
+                let pushed = self.queue.push_buffer(bytes, at, waits);
+                self.check(pushed);
+            }
+            Ok(_) => {}
+            Err(()) if self.is_over() => {}
+            Err(()) => self.break_off(),
+        }
+    }
+
+    /// What the compression of the response has taken and gained, once, when it is over.
+    pub(crate) fn take_compressed(&mut self) -> Option<Compressed> {
+        let result = self.compressing.as_ref()?.result()?;
+        self.compressing = None;
+        Some(result)
+    }
+
+    /// Bytes in memory that are queued or to be compressed.
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.bytes() + self.compressing.as_ref().map_or(0, |compressing| compressing.bytes())
+    }
+}
+
 /// Writing.
 impl Sending {
     /// True when nothing is queued and the socket may have room: a producer may write directly.
@@ -487,9 +577,10 @@ impl Sending {
         self.writer != Writer::Nobody
     }
 
-    /// True when nothing is queued and nothing is being written.
+    /// True when nothing is queued, compressed or being written.
     pub(crate) fn is_sent(&self) -> bool {
-        self.queue.is_empty() && !self.is_writing()
+        let is_pending = self.compressing.as_ref().is_some_and(|compressing| compressing.is_pending());
+        self.queue.is_empty() && !self.is_writing() && !is_pending
     }
 
     /// Makes the caller the writer. False: another thread is the writer, and its [`Sending::end_writing`] will return
@@ -656,13 +747,14 @@ impl Sending {
     pub(crate) fn is_full(&self, limits: &DeliveryLimits) -> bool {
         // A producer waits if the socket is full, or if another thread sends: the current writer, or the I/O side where
         // runners may only write little. That thread wakes the producer.
-        let is_tried = self.is_blocked || self.is_writing() || limits.policy.most_by_runner.is_some();
-        is_tried && self.queue.bytes() > limits.high_water() && !(self.is_complete() && limits.has_memory())
+        let is_tried =
+            self.is_blocked || self.is_writing() || limits.policy.most_by_runner.is_some() || self.is_compressing();
+        is_tried && self.queued() > limits.high_water() && !(self.is_complete() && limits.has_memory())
     }
 
     /// True when a producer that waits may continue.
     pub(crate) fn has_room(&self, limits: &DeliveryLimits) -> bool {
-        self.queue.bytes() + self.coalesced() <= limits.low_water()
+        self.queued() + self.coalesced() <= limits.low_water()
     }
 
     /// True when the response is complete, much of it is left to send, and the socket has room: the I/O side sends the

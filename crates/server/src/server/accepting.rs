@@ -28,7 +28,8 @@ use crate::os::sync::{lock, read, write};
 use crate::request::peer::Peer;
 use crate::server::eviction::{Eviction, Want};
 use crate::server::guard::{Guard, Stage};
-use crate::transport::listener::{AT_ONCE, Accepted, Listener};
+use crate::transport::listener::{Accepted, Encryption, Listener};
+use crate::transport::tls::TlsContext;
 
 /// A server whose application could not be entered for this time accepts no clients.
 pub(super) const BLOCKED: Duration = Duration::from_millis(250);
@@ -98,16 +99,28 @@ impl Accepting {
         sockets: Vec<OwnedFd>,
         worker_slot: Option<WorkerSlot>,
     ) -> io::Result<Self> {
-        for (index, listening) in sockets.iter().enumerate() {
+        let certificates = context.config.certificates.clone();
+        let tls = certificates.map(|certificates| {
+            let (memory, counts) = (context.memory.clone(), context.counts.clone());
+            Arc::new(TlsContext { certificates, memory, counts })
+        });
+        let mut listeners = Vec::with_capacity(sockets.len());
+        for (index, listening) in sockets.into_iter().enumerate() {
             socket::set_nonblocking(listening.as_fd())?;
             context.poller.watch_listener(Some(listening.as_fd()), key_of(index))?;
+            let config = context.config.listener(index);
+            let encryption = tls
+                .clone()
+                .filter(|_| config.is_encrypted)
+                .map(|context| Encryption { context, is_after_header: config.proxy != ProxyHeader::None });
+            listeners.push(Listener::new(listening, encryption));
         }
         Ok(Self {
             eviction: Eviction::new(context.clone(), application.clone(), guard.clone()),
             context,
             application,
             guard,
-            listeners: RwLock::new(sockets.into_iter().map(Listener::new).collect()),
+            listeners: RwLock::new(listeners),
             worker_slot,
             left_to_others: AtomicBool::new(false),
             unwatched: Mutex::default(),
@@ -153,7 +166,7 @@ impl Accepting {
         }
         self.left_to_others.store(false, Ordering::Relaxed);
         // If other processes share the listeners, only one: the next client is for them.
-        let most = if shares { 1 } else { free.clamp(1, AT_ONCE) };
+        let most = if shares { 1 } else { free.clamp(1, listener.at_once()) };
         let accepted = listener
             .accept(most, |socket, peer| self.open(listener, socket, Peer::of_socket(peer, index_of(key)), host));
         if shares && let Some(worker_slot) = &self.worker_slot {

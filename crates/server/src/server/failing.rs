@@ -46,14 +46,17 @@ pub(super) fn watch_master(lives: OwnedFd, then: impl FnOnce() + Send + 'static)
 /// ended `leaving` later, ends it by force.
 pub(super) fn end_without_master(parts: &Parts, graceful: Duration, leaving: Duration) {
     let began = clock::now();
-    let seconds = graceful.as_secs_f64();
-    parts.application.log(
-        Level::Warning,
-        &format!("the master has ended: this worker finishes its requests within {seconds} s and ends"),
-    );
-    ending::stop(&parts.context, graceful);
-    parts.accepting.close_for_the_leader();
-    parts.executor.interrupt();
+    // A process whose server has ended may still run functions of the application.
+    if !parts.context.lifecycle.has_ended() {
+        let seconds = graceful.as_secs_f64();
+        parts.application.log(
+            Level::Warning,
+            &format!("the master has ended: this worker finishes its requests within {seconds} s and ends"),
+        );
+        ending::stop(&parts.context, graceful);
+        parts.accepting.close_for_the_leader();
+        parts.executor.interrupt();
+    }
     let most = graceful.saturating_add(leaving);
     thread::sleep(most.saturating_sub(clock::now().saturating_duration_since(began)));
     let id = process::id();

@@ -32,6 +32,9 @@ pub(super) fn in_order(
 ) -> io::Result<Vec<Box<dyn Responder>>> {
     let config = &context.config.static_files;
     let mut responders: Vec<Box<dyn Responder>> = Vec::new();
+    if context.config.listeners.iter().any(|listener| listener.redirect.is_some()) {
+        responders.push(Box::new(Redirect { shared: context.shared.clone() }));
+    }
     if let (Some(slot), Some(rate)) = (worker_slot, context.config.client_rate) {
         responders.push(Box::new(Limited { shared: context.shared.clone(), clients: slot.clients(), rate }));
     }
@@ -46,6 +49,61 @@ pub(super) fn in_order(
     responders.push(Box::new(Full { dispatcher: dispatcher.clone() }));
     responders.push(Box::new(Queue { dispatcher: dispatcher.clone(), executor }));
     Ok(responders)
+}
+
+/// Where an authority checks that a host asks for its certificate (RFC 8555 section 8.3): over plain HTTP.
+const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
+
+/// Redirects requests to the encrypted address of their host.
+struct Redirect {
+    shared: Arc<Shared>,
+}
+
+impl Responder for Redirect {
+    fn respond(&self, mut exchange: Exchange) -> Disposition {
+        let request = exchange.request();
+        let Some(port) = self.shared.config.listener(request.peer.listener).redirect else {
+            return Disposition::Passed(exchange);
+        };
+        let path = request.head.path.of(&request.bytes);
+        if path.starts_with(CHALLENGES) {
+            return Disposition::Passed(exchange);
+        }
+        let host = request.peer.host.or(request.framing.host).map(|host| host.of(&request.bytes));
+        let page = match host.and_then(without_port) {
+            Some(host) => {
+                let mut location = [b"https://", host].concat();
+                if port != 443 {
+                    location.extend_from_slice(format!(":{port}").as_bytes());
+                }
+                location.extend_from_slice(if path.starts_with(b"/") { path } else { b"/" });
+                if let Some(query) = request.head.query {
+                    location.push(b'?');
+                    location.extend_from_slice(query.of(&request.bytes));
+                }
+                // 308: the method and the body stay (RFC 9110 section 15.4.9).
+                let page = begin_error(exchange.head(), 308, "This service is encrypted.");
+                // The parser of requests lets no byte pass that a field may not have.
+                let _ = exchange.head().field(b"Location", &location);
+                page
+            }
+            None => {
+                begin_error(exchange.head(), 400, "The request names no host, so it cannot be redirected to HTTPS.")
+            }
+        };
+        send_memory(&mut exchange, &Arc::new(page.into_bytes()));
+        Disposition::Done(exchange.finish_here())
+    }
+}
+
+/// The host of an authority (RFC 3986 section 3.2). `None`: it is empty.
+fn without_port(authority: &[u8]) -> Option<&[u8]> {
+    let end = match authority.iter().rposition(|byte| *byte == b':') {
+        // The colons of an IPv6 address are within brackets.
+        Some(at) if !authority[at..].contains(&b']') => at,
+        _ => authority.len(),
+    };
+    (end > 0).then_some(&authority[..end])
 }
 
 /// Responds 429 to requests of clients that have sent too many.

@@ -17,7 +17,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tailrace_http::coding::Coding;
 
-use crate::static_files::types::is_compressible;
+use tailrace_http::compression::is_compressible;
 
 /// The codings, the best first.
 pub(super) const CODINGS: [Coding; 2] = [Coding::Brotli, Coding::Gzip];

@@ -91,7 +91,7 @@ impl Entry {
                 count += 1;
             }
         }
-        let wanted = preferred(accept_encoding(head, bytes), &codings[..count]);
+        let wanted = preferred(head.accept_encoding(bytes), &codings[..count]);
         if is_missing(wanted) { candidates.claim(wanted) } else { None }
     }
 
@@ -100,7 +100,7 @@ impl Entry {
         let coding = if self.codings.is_empty() {
             Coding::Identity
         } else {
-            preferred(accept_encoding(head, bytes), &self.codings)
+            preferred(head.accept_encoding(bytes), &self.codings)
         };
         self.of(coding)
     }
@@ -127,12 +127,6 @@ impl Entry {
     pub(super) fn descriptors(&self) -> usize {
         self.representations.iter().filter(|one| matches!(one.body, Body::File(_))).count()
     }
-}
-
-/// The values of the Accept-Encoding fields.
-fn accept_encoding<'a>(head: &'a RequestHead, bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + Clone {
-    let fields = head.fields.iter().filter(|field| field.name.of(bytes).eq_ignore_ascii_case(b"accept-encoding"));
-    fields.map(|field| field.value.of(bytes))
 }
 
 /// What the fields of a representation's head depend on.

@@ -74,38 +74,10 @@ fn extension(name: &str) -> Option<&str> {
     (!stem.is_empty() && !extension.is_empty()).then_some(extension)
 }
 
-/// Whether the content of such files becomes notably smaller by compression.
-pub(crate) fn is_compressible(media_type: &str) -> bool {
-    let name = media_type.split(';').next().unwrap_or(media_type).trim().to_ascii_lowercase();
-    name.starts_with("text/")
-        || name.ends_with("+xml")
-        || name.ends_with("+json")
-        || matches!(
-            name.as_str(),
-            "application/json"
-                | "application/javascript"
-                | "application/xml"
-                | "application/yaml"
-                | "application/toml"
-                | "application/wasm"
-                | "application/rtf"
-                | "application/postscript"
-                | "application/vnd.apple.mpegurl"
-                | "application/vnd.ms-fontobject"
-                | "application/x-sh"
-                | "application/x-sql"
-                | "font/otf"
-                | "font/ttf"
-                | "font/collection"
-                | "image/bmp"
-                | "image/vnd.microsoft.icon"
-                | "image/x-icon"
-        )
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{BETTER, is_compressible, media_type};
+    use super::{BETTER, media_type};
+    use tailrace_http::compression::is_compressible;
 
     fn common(name: &str) -> String {
         media_type(name, &[]).into_owned()

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -12,14 +13,25 @@ use crate::os::process::Unshared;
 use crate::os::socket::{self, AcceptFault};
 use crate::transport::Transport;
 use crate::transport::plain::Plain;
+use crate::transport::tls::{Tls, TlsContext};
 
 /// Connections accepted from one listener before the next listener is served.
-pub(crate) const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 64;
+/// The same for encrypted ones, each of which may begin with a handshake: requests are served in between.
+const HANDSHAKES_AT_ONCE: usize = 8;
 
 /// A listening socket of the server.
 pub(crate) struct Listener {
     pub(crate) socket: Unshared,
     is_paused: AtomicBool,
+    encryption: Option<Encryption>,
+}
+
+/// How the connections of a listener are encrypted.
+pub(crate) struct Encryption {
+    pub(crate) context: Arc<TlsContext>,
+    /// A PROXY header comes first, which is not encrypted.
+    pub(crate) is_after_header: bool,
 }
 
 /// How a call of [`Listener::accept`] ended.
@@ -33,9 +45,9 @@ pub(crate) enum Accepted {
 }
 
 impl Listener {
-    /// Takes over a socket that listens and does not block.
-    pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self { socket: Unshared::new(socket), is_paused: AtomicBool::new(false) }
+    /// Takes over a socket that listens and does not block. `encryption`: of its connections, if they are encrypted.
+    pub(crate) fn new(socket: OwnedFd, encryption: Option<Encryption>) -> Self {
+        Self { socket: Unshared::new(socket), is_paused: AtomicBool::new(false), encryption }
     }
 
     /// Notes that the listener is not polled for some time. False: that was noted before.
@@ -48,9 +60,19 @@ impl Listener {
         self.is_paused.store(false, Ordering::Relaxed);
     }
 
+    /// Connections accepted before others are served.
+    pub(crate) fn at_once(&self) -> usize {
+        if self.encryption.is_some() { HANDSHAKES_AT_ONCE } else { AT_ONCE }
+    }
+
     /// The transport of a connection that was accepted here. `key`: that of the connection.
     pub(crate) fn transport(&self, socket: OwnedFd, key: u64) -> Box<dyn Transport> {
-        Box::new(Plain::new(socket, key))
+        match &self.encryption {
+            None => Box::new(Plain::new(socket, key)),
+            Some(Encryption { context, is_after_header }) => {
+                Box::new(Tls::new(socket, key, context.clone(), *is_after_header))
+            }
+        }
     }
 
     /// Accepts the connections that wait, `most` at most, and gives each to `add` with its client's address. Called
@@ -84,7 +106,7 @@ mod tests {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let address = socket.local_addr().unwrap();
-        (Listener::new(socket.into()), address)
+        (Listener::new(socket.into(), None), address)
     }
 
     #[test]
@@ -119,7 +141,7 @@ mod tests {
     #[test]
     fn a_socket_that_does_not_listen_is_a_fault() {
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let listener = Listener::new(ours.into());
+        let listener = Listener::new(ours.into(), None);
         assert!(matches!(listener.accept(1, |_, _| ()), Accepted::Failed(_)));
     }
 }

@@ -2,10 +2,14 @@
 
 pub(crate) mod listener;
 pub(crate) mod plain;
+pub(crate) mod tls;
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tailrace_tls::facts::Facts;
 
 use crate::os::socket::Io;
 
@@ -19,8 +23,9 @@ use crate::os::socket::Io;
 ///   implementation with buffers of its own must not return [`Io::WouldBlock`] while it could move bytes from or to
 ///   them, and one whose reads need a write (as TLS may) must have tried it.
 /// - A read that does not fill the buffer has taken all that there was. After one that fills it, more may be left.
-/// - Bytes that [`Transport::transmit`] has accepted are not given again: an implementation that has accepted more than
-///   the socket keeps the rest, and sends it at the next call.
+/// - Bytes that [`Transport::transmit`] has accepted are not given again, and those that it has not are given again at
+///   the next call. An implementation with buffers of its own accepts bytes when they have left these, so that a
+///   response that is accepted is one that the socket has.
 /// - In a child that the application forks every operation fails with [`Io::Broken`] or does nothing: the client is
 ///   served by the parent alone, and must not notice the child, also not when the child ends.
 pub(crate) trait Transport: Send + Sync {
@@ -40,6 +45,20 @@ pub(crate) trait Transport: Send + Sync {
     /// Sends `count` bytes of a file from `offset`, as far as the socket accepts them. [`Io::End`]: the file has no
     /// more.
     fn transmit_file(&self, file: BorrowedFd<'_>, offset: u64, count: usize) -> Io;
+
+    /// The socket may accept bytes again. An implementation with buffers of its own sends what is in them.
+    fn notify_writable(&self) {}
+
+    /// What came in plain text is over: from now on bytes are encrypted, these first, which came with it. False: the
+    /// connection has no encryption.
+    fn secure(&self, _rest: &[u8]) -> bool {
+        false
+    }
+
+    /// What the handshake has shown. `None`: the connection is not encrypted, or its handshake is not complete.
+    fn facts(&self) -> Option<Arc<Facts>> {
+        None
+    }
 
     /// Blocks until bytes or the end of the stream can be read, for at most `time`. False: they cannot.
     fn wait_readable(&self, time: Duration) -> bool;

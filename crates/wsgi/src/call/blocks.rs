@@ -17,6 +17,7 @@ use crate::call::response::{ResponseState, as_block, keeps_interpreter};
 use crate::call::rest::Rest;
 use crate::ffi::bytes::Slices;
 use crate::ffi::sequences::{list_of, tuple_of};
+use crate::ffi::thread;
 use crate::ffi::types::{has_length, is_generator, is_list_or_tuple_iterator};
 use crate::python::calls;
 use crate::python::type_name::type_name;
@@ -201,7 +202,9 @@ fn send_tuple(py: Python<'_>, state: &ResponseState, blocks: &Bound<'_, PyTuple>
         } else {
             let owner = slices.owner();
             let blocks = slices.all();
-            py.detach(|| exchange.send(blocks, Position::Last, &mut |index| KeptBlock::boxed(owner.share(index))))
+            thread::release(py, || {
+                exchange.send(blocks, Position::Last, &mut |index| KeptBlock::boxed(owner.share(index)))
+            })
         };
         let settled = response.settle(py, state, sent);
         state.put(py, response);

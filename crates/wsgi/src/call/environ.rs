@@ -25,6 +25,7 @@ use tailrace_http::framing::BodyLength;
 use tailrace_http::request_head::{Field, TargetForm, Version};
 use tailrace_http::uwsgi::variable_of;
 use tailrace_server::{Peer, Request, Scheme};
+use tailrace_tls::facts::Facts;
 
 use crate::call::string_cache::{KnownTarget, StringCache};
 use crate::call::target::{path_info, percent_decode};
@@ -88,6 +89,8 @@ pub(crate) struct Listener {
     pub(crate) port: String,
     /// A TCP listener, not a UNIX socket.
     pub(crate) has_addresses: bool,
+    /// Its connections are encrypted.
+    pub(crate) is_encrypted: bool,
 }
 
 /// Why there is no `environ`.
@@ -125,7 +128,17 @@ impl EnvironMaker {
             template.set_item(&names.server_protocol, &names.http_1_1)?;
             template.set_item(&names.server_software, concat!("tailrace/", env!("CARGO_PKG_VERSION")))?;
             template.set_item(&names.wsgi_version, (1, 0))?;
-            template.set_item(&names.wsgi_url_scheme, constants.url_scheme)?;
+            if listener.is_encrypted {
+                template.set_item(&names.wsgi_url_scheme, &names.https)?;
+                // What the handshake shows is set for each request.
+                for (key, value) in
+                    [("HTTPS", "on"), ("SSL_PROTOCOL", ""), ("SSL_CIPHER", ""), ("SSL_CLIENT_VERIFY", "NONE")]
+                {
+                    template.set_item(PyString::intern(py, key), value)?;
+                }
+            } else {
+                template.set_item(&names.wsgi_url_scheme, constants.url_scheme)?;
+            }
             template.set_item(&names.wsgi_input, py.None())?;
             template.set_item(&names.delivery, py.None())?;
             template.set_item(&names.client_gone, py.None())?;
@@ -184,6 +197,9 @@ impl EnvironMaker {
         }
         set(&environ, &names.wsgi_input, input.as_unbound())?;
 
+        if let Some(facts) = &request.tls {
+            self.set_tls(py, &environ, facts)?;
+        }
         if request.peer.describes_request() {
             self.set_described(py, &environ, request)?;
         }
@@ -259,6 +275,25 @@ impl EnvironMaker {
             set(environ, &names.request_uri, &known.raw)?;
             set(environ, &names.path_info, &known.path)?;
             set(environ, &names.query_string, &known.query)?;
+        }
+        Ok(())
+    }
+
+    /// Sets what the handshake has shown, by the names of mod_ssl.
+    fn set_tls(&self, py: Python<'_>, environ: &Bound<'_, PyDict>, facts: &Facts) -> PyResult<()> {
+        let names = self.names;
+        set(environ, &names.ssl_protocol, PyString::intern(py, facts.protocol).as_any().as_unbound())?;
+        set(environ, &names.ssl_cipher, PyString::intern(py, &facts.cipher).as_any().as_unbound())?;
+        if let Some(name) = &facts.server_name {
+            environ.set_item(&names.ssl_server_name, name)?;
+        }
+        if let Some(client) = &facts.client {
+            environ.set_item(&names.ssl_client_verify, "SUCCESS")?;
+            // Like a value of a header (PEP 3333): bytes as latin-1.
+            environ.set_item(&names.ssl_client_subject, latin1(py, client.subject.as_bytes())?)?;
+            environ.set_item(&names.ssl_client_issuer, latin1(py, client.issuer.as_bytes())?)?;
+            environ.set_item(&names.ssl_client_serial, &client.serial)?;
+            environ.set_item(&names.ssl_client_certificate, &client.pem)?;
         }
         Ok(())
     }
@@ -474,8 +509,18 @@ mod tests {
             errors: py.None().into_bound(py),
             file_wrapper: py.None().into_bound(py),
             listeners: vec![
-                Listener { name: String::from("127.0.0.1"), port: String::from("8000"), has_addresses: true },
-                Listener { name: String::from("localhost"), port: String::from("80"), has_addresses: false },
+                Listener {
+                    name: String::from("127.0.0.1"),
+                    port: String::from("8000"),
+                    has_addresses: true,
+                    is_encrypted: false,
+                },
+                Listener {
+                    name: String::from("localhost"),
+                    port: String::from("80"),
+                    has_addresses: false,
+                    is_encrypted: false,
+                },
             ],
         };
         EnvironMaker::new(py, constants).unwrap()

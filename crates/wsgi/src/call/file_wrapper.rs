@@ -22,6 +22,7 @@ use crate::call::fair_yield::FairYield;
 use crate::call::file_source::Source;
 use crate::call::response::{ResponseState, as_block};
 use crate::call::rest::Rest;
+use crate::ffi::thread;
 use crate::python::calls::call;
 use crate::python::names::names;
 use crate::python::type_name::type_name;
@@ -186,7 +187,7 @@ pub(crate) fn deliver_file<'py>(
 fn deliver_descriptor(py: Python<'_>, state: &ResponseState, file: &Bound<'_, PyAny>, shape: Shape) -> PyResult<()> {
     match Stretch::of(file)? {
         Some(stretch) if stretch.is_doubtful && stretch.length <= SMALL => {
-            if let Some(bytes) = py.detach(|| stretch.read()) {
+            if let Some(bytes) = thread::release(py, || stretch.read()) {
                 return deliver_bytes(py, state, bytes, shape);
             }
         }

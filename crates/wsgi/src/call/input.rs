@@ -19,6 +19,7 @@ use crate::call::body::{Source, Until};
 use crate::call::shared_body::SharedBody;
 use crate::call::waiting;
 use crate::ffi::bytes;
+use crate::ffi::thread;
 
 /// Number of bytes that are copied without releasing the interpreter.
 const SHORT: usize = 128 * 1024;
@@ -64,11 +65,13 @@ impl Input {
             return bytes::filled_by(py, count, |target| {
                 let mut fill = || source.copy_to(target);
                 // A short copy costs less than reacquiring the interpreter.
-                if count <= SHORT { fill() } else { py.detach(fill) }
+                if count <= SHORT { fill() } else { thread::release(py, fill) }
             });
         }
         if known.is_some() {
-            return PyBytes::new_with(py, count, |target| py.detach(|| source.fill(target)).map_err(PyErr::from));
+            return PyBytes::new_with(py, count, |target| {
+                thread::release(py, || source.fill(target)).map_err(PyErr::from)
+            });
         }
         let until = if at_once { Until::Some } else { Until::Limit };
         waiting::here().read_body(py, self.body.reading(guard, count, until))

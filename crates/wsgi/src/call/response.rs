@@ -20,6 +20,7 @@ use crate::call::kept_block::KeptBlock;
 use crate::call::waiting;
 use crate::ffi::attached_cell::AttachedCell;
 use crate::ffi::bytes::{self, SharedBytes};
+use crate::ffi::thread;
 use crate::python::forks::used_in_child;
 use crate::python::type_name::type_name;
 
@@ -45,7 +46,7 @@ impl WsgiResponse {
             exchange.send(&[bytes], position, &mut |_| KeptBlock::boxed(SharedBytes::of(block)))
         } else {
             let shared = SharedBytes::of(block);
-            py.detach(|| exchange.send(&[bytes], position, &mut |_| KeptBlock::boxed(shared.clone())))
+            thread::release(py, || exchange.send(&[bytes], position, &mut |_| KeptBlock::boxed(shared.clone())))
         };
         self.noted(sent)
     }

@@ -15,6 +15,7 @@ use tailrace_server::{RequestBody, clock};
 
 use crate::call::body::{Pause, Source, Step, Until};
 use crate::ffi::bytes;
+use crate::ffi::thread;
 use crate::python::forks::used_in_child;
 
 /// See the module.
@@ -90,7 +91,7 @@ impl SharedBody {
             }
             drop(source);
             check(OtherReader::Paused)?;
-            py.detach(|| self.wait_until_idle());
+            thread::release(py, || self.wait_until_idle());
         }
     }
 
@@ -131,7 +132,7 @@ impl Reading<'_> {
             Until::Some => true,
             Until::Limit => false,
         };
-        let bytes = py.detach(|| source.collect(limit, at_once))?;
+        let bytes = thread::release(py, || source.collect(limit, at_once))?;
         bytes::copy_of(py, &bytes).inspect_err(|_| source.lose())
     }
 
@@ -182,7 +183,7 @@ impl Reading<'_> {
         until: Until,
         bytes: Vec<u8>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (bytes, count) = py.detach(|| source.wait_and_gather(limit, until, bytes))?;
+        let (bytes, count) = thread::release(py, || source.wait_and_gather(limit, until, bytes))?;
         given(py, source, bytes, count)
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString, PyTuple};
-use tailrace_server::{Position, Record, Sent, clock, millis_between};
+use tailrace_server::{Position, Record, Sent, Usage, clock, millis_between};
 
 use crate::call::headers::{LastHead, early_hints, fill, header_list};
 use crate::call::response::{ResponseState, WsgiResponse, as_block};
@@ -191,8 +191,16 @@ pub(crate) fn delivery(py: Python<'_>, record: Option<Record>) -> PyResult<Bound
         dict.set_item("drained_ms", millis_between(record.started, record.drained))?;
         dict.set_item("waited_ms", record.waited.as_secs_f64() * 1e3)?;
         dict.set_item("held_ms", record.held.as_secs_f64() * 1e3)?;
+        let used = |part: fn(Usage) -> Duration| record.usage.map(|usage| part(usage).as_secs_f64() * 1e3);
+        dict.set_item("cpu_ms", used(|usage| usage.cpu))?;
+        dict.set_item("interpreter_ms", used(|usage| usage.interpreter))?;
+        dict.set_item("gc_ms", used(|usage| usage.gc))?;
         dict.set_item("blocks", record.blocks)?;
         dict.set_item("bytes", record.body_bytes)?;
+        let compressed = record.compressed;
+        dict.set_item("coding", compressed.map(|compressed| compressed.coding.name()))?;
+        dict.set_item("plain_bytes", compressed.map(|compressed| compressed.plain_bytes))?;
+        dict.set_item("compress_ms", compressed.map(|compressed| compressed.time.as_secs_f64() * 1e3))?;
         dict.set_item("writes", record.writes)?;
         dict.set_item("delivery", record.path.name())?;
         dict.set_item("status", record.status)?;

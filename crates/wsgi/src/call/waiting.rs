@@ -16,6 +16,7 @@ use pyo3::types::PyBytes;
 use tailrace_server::{Exchange, Sent};
 
 use crate::call::shared_body::{OtherReader, Reading};
+use crate::ffi::thread;
 
 /// See the module. Called attached, with neither a lock nor a borrow held, but for the lock in a [`Reading`]: other
 /// requests may run on the same thread before a call returns.
@@ -72,7 +73,7 @@ pub(crate) fn set_here(waits: &'static dyn Waits) {
 /// Blocks until the client's queue has room, or the client has left.
 pub(crate) fn block_for_room(py: Python<'_>, exchange: &mut Exchange) -> Sent {
     loop {
-        match py.detach(|| exchange.wait()) {
+        match thread::release(py, || exchange.wait()) {
             Sent::Full => {}
             sent => return sent,
         }
@@ -102,7 +103,7 @@ impl Waits for Blocking {
     /// The interpreter itself yields to another thread only while it runs bytecode, and not in a generator after a
     /// `yield from`: an iterator written in C would keep all other threads waiting.
     fn let_others_run(&self, py: Python<'_>, _: Option<&dyn Fn(u64) -> bool>) -> PyResult<()> {
-        py.detach(|| ());
+        thread::release(py, || ());
         Ok(())
     }
 }

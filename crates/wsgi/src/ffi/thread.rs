@@ -3,6 +3,7 @@
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
+use tailrace_server::{clock, usage};
 
 /// The calling thread, as CPython numbers it. Not `threading.get_ident`, which gevent replaces.
 #[inline]
@@ -15,6 +16,15 @@ pub(crate) fn ident() -> u64 {
 pub(crate) fn is_attached() -> bool {
     // SAFETY: may be called by any thread.
     unsafe { ffi::PyGILState_Check() != 0 }
+}
+
+/// Calls `work` without the interpreter. The time until it is had again counts as used by the request that runs on the
+/// calling thread.
+#[inline]
+pub(crate) fn release<R: Send>(py: Python<'_>, work: impl Send + FnOnce() -> R) -> R {
+    let (result, done) = py.detach(|| (work(), clock::now()));
+    usage::add_interpreter(clock::since(done));
+    result
 }
 
 /// At least the size of what CPython allocates when a thread attaches that CPython did not start.

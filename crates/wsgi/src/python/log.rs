@@ -4,7 +4,7 @@
 //! thread, which is started with the first line. If the channel is full, lines are dropped.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tailrace_server::{Level, catch, write_stderr};
 
 use crate::ffi;
 use crate::python::exceptions::is_interruption;
+use crate::python::late_thread::LateThread;
 use crate::python::memory;
 
 /// Lines that wait for the interpreter.
@@ -66,7 +67,7 @@ pub(crate) fn log(py: Python<'_>, level: Level, message: &str, error: Option<&Py
 /// Lines from threads that are not attached to the interpreter.
 #[derive(Default)]
 pub(crate) struct LogQueue {
-    sender: OnceLock<SyncSender<(Level, String)>>,
+    thread: LateThread<SyncSender<(Level, String)>>,
     /// Lines that were sent and not logged yet.
     waiting: Arc<(Mutex<usize>, Condvar)>,
 }
@@ -74,7 +75,7 @@ pub(crate) struct LogQueue {
 impl LogQueue {
     /// Hands a line to the logging thread; does not wait.
     pub(crate) fn send(&self, level: Level, message: &str) {
-        let sender = self.sender.get_or_init(|| {
+        let start = || {
             let (sender, receiver) = sync_channel::<(Level, String)>(WAITING_LINES);
             let waiting = Arc::clone(&self.waiting);
             // If no thread can be started, the receiver is dropped, and lines are lost.
@@ -91,9 +92,15 @@ impl LogQueue {
                 }
             });
             sender
-        });
+        };
         let mut waiting = count(&self.waiting);
-        *waiting += usize::from(sender.try_send((level, message.to_owned())).is_ok());
+        let is_sent = self.thread.send(start, |sender| sender.try_send((level, message.to_owned())).is_ok());
+        *waiting += usize::from(is_sent);
+    }
+
+    /// Ends the thread.
+    pub(crate) fn end(&self) {
+        self.thread.end();
     }
 
     /// Waits until what was sent has been logged, for at most `time`. Not with the interpreter held.

@@ -7,7 +7,6 @@
 //! is running, so the exception never reaches the next request. The thread never waits for `logging`, whose locks a
 //! request may hold.
 
-use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -18,6 +17,7 @@ use tailrace_server::{Level, Outcome, Overdue, Server, catch, clock};
 
 use crate::ffi;
 use crate::python::exceptions::RequestTimeout;
+use crate::python::late_thread::LateThread;
 use crate::python::log::LogQueue;
 use crate::python::memory;
 use crate::python::stack;
@@ -30,17 +30,17 @@ const LONGEST: Duration = Duration::from_secs(32);
 /// Hands overdue requests to the thread that ends them.
 pub(crate) struct DeadlineThread {
     lines: Arc<LogQueue>,
-    sender: OnceLock<Sender<Overdue>>,
+    thread: LateThread<Sender<Overdue>>,
 }
 
 impl DeadlineThread {
     pub(crate) fn new(lines: Arc<LogQueue>) -> Self {
-        Self { lines, sender: OnceLock::new() }
+        Self { lines, thread: LateThread::default() }
     }
 
     /// From any thread; does not wait.
     pub(crate) fn send(&self, overdue: Overdue, server: Weak<Server>) {
-        let sender = self.sender.get_or_init(|| {
+        let start = || {
             let (sender, receiver) = channel();
             let lines = self.lines.clone();
             // If no thread can be started, the receiver is dropped: the client has its response, and the request
@@ -49,8 +49,13 @@ impl DeadlineThread {
                 .name(String::from("tailrace-deadline"))
                 .spawn(move || end_requests(&receiver, &server, &lines));
             sender
-        });
-        let _ = sender.send(overdue);
+        };
+        let _ = self.thread.send(start, |sender| sender.send(overdue));
+    }
+
+    /// Ends the thread.
+    pub(crate) fn end(&self) {
+        self.thread.end();
     }
 }
 

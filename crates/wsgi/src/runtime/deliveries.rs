@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +17,7 @@ use pyo3::types::PyDict;
 use tailrace_server::{Level, Record, Request, catch, client_text, clock, write_stderr};
 
 use crate::call::start_response::delivery;
+use crate::python::late_thread::LateThread;
 use crate::python::{log, memory};
 
 /// Records that wait for the interpreter.
@@ -83,14 +84,14 @@ struct Shared {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Deliveries {
-    sender: OnceLock<SyncSender<Delivery>>,
+    thread: LateThread<SyncSender<Delivery>>,
     shared: Arc<Shared>,
 }
 
 impl Deliveries {
     /// From any thread; does not wait.
     pub(crate) fn send(&self, request: &Request, record: &Record, line: Option<String>) {
-        let sender = self.sender.get_or_init(|| {
+        let start = || {
             let (sender, receiver) = sync_channel(WAITING);
             let shared = self.shared.clone();
             // If no thread can be started, the receiver is dropped, and records are lost.
@@ -98,7 +99,7 @@ impl Deliveries {
                 .name(String::from("tailrace-records"))
                 .spawn(move || give_each(&receiver, &shared));
             sender
-        });
+        };
         let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
         let delivery = Delivery {
             method: text(request.head.method.of(&request.bytes)),
@@ -112,12 +113,17 @@ impl Deliveries {
         };
         let mut waiting = lock(&self.shared);
         let bytes = waiting.bytes + delivery.bytes();
-        if bytes <= WAITING_BYTES && sender.try_send(delivery).is_ok() {
+        if bytes <= WAITING_BYTES && self.thread.send(start, |sender| sender.try_send(delivery).is_ok()) {
             waiting.records += 1;
             waiting.bytes = bytes;
         } else {
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Ends the thread.
+    pub(crate) fn end(&self) {
+        self.thread.end();
     }
 
     /// Waits until Python has what was sent, for at most `time`. Not with the interpreter held.

@@ -36,9 +36,12 @@ pub(crate) trait PythonExecutor: ExceptionPolicy {
         None
     }
 
-    /// The deadline of a request has passed while the application runs it: has `RequestTimeout` raised there. Any
-    /// thread, attached or not; does not wait.
-    fn end_overdue(&self, request: Overdue, server: &Weak<Server>);
+    /// The deadline of a request has passed while the application runs it: has `RequestTimeout` raised there, or
+    /// returns it if that is to be done in a thread of its own. Any thread, attached or not; does not wait.
+    fn end_overdue(&self, request: Overdue, server: &Weak<Server>) -> Option<Overdue> {
+        let _ = server;
+        Some(request)
+    }
 
     /// The stack of a running request: lines of a traceback, without a final line end.
     fn stack_of(&self, py: Python<'_>, request: &Slow) -> String {

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
-use tailrace_server::{Greenlets, Level, Look, Overdue, Reports, Server, clock};
+use pyo3::types::{PyDict, PyList, PyTuple};
+use tailrace_server::{Greenlets, Level, Look, Overdue, Reports, Server, clock, usage};
 
 use crate::ffi::{references, thread};
 use crate::python::forks::{self, used_in_child};
@@ -127,7 +127,12 @@ impl GreenletRunner {
         // that code may hold them no longer, and the number cannot be compared: the greenlet parks after its request,
         // and the hub counts the references of the parked one.
         let turns = greenlets.turns();
-        self.handler.run_requests(py, &mut turn, || turns == greenlets.turns() && is_as_new(runner, references))
+        let address = runner.as_ptr().addr();
+        usage::begin_greenlet(address, clock::now());
+        let goes_on =
+            self.handler.run_requests(py, &mut turn, || turns == greenlets.turns() && is_as_new(runner, references));
+        usage::end_greenlet(address);
+        goes_on
     }
 
     /// The KeyboardInterrupt that went through the application and made `run_requests` return False; returned once. The
@@ -243,6 +248,15 @@ impl GreenletRunner {
     #[pyo3(signature = (greenlet, /))]
     fn forked_in(greenlet: Py<PyAny>) {
         forks::forked_in(greenlet);
+    }
+}
+
+/// Notes that the calling thread has switched to another greenlet, the second of `greenlets`. For `greenlet.settrace`.
+#[pyfunction]
+#[pyo3(signature = (_event, greenlets, /))]
+pub(crate) fn note_switch(_event: &Bound<'_, PyAny>, greenlets: &Bound<'_, PyTuple>) {
+    if let Ok(target) = greenlets.get_borrowed_item(1) {
+        usage::switch_greenlet(target.as_ptr().addr(), clock::now());
     }
 }
 

@@ -56,10 +56,11 @@ impl PythonExecutor for Greenlets {
     }
 
     /// Wakes the thread of the greenlets: it raises the exception in the greenlet of the request.
-    fn end_overdue(&self, request: Overdue, server: &Weak<Server>) {
+    fn end_overdue(&self, request: Overdue, server: &Weak<Server>) -> Option<Overdue> {
         if let Some(greenlets) = server.upgrade().as_ref().and_then(|server| server.greenlets()) {
             greenlets.wakeup().report_overdue(request);
         }
+        None
     }
 
     fn stack_of(&self, py: Python<'_>, request: &Slow) -> String {

@@ -15,6 +15,7 @@ use crate::call::thread_cache::ThreadCaches;
 use crate::ffi;
 use crate::python::log::LogQueue;
 use crate::python::memory;
+use crate::runtime::deadlines::DeadlineThread;
 use crate::runtime::deliveries::{self, Deliveries};
 use crate::runtime::executor::PythonExecutor;
 use crate::runtime::interpreter_probe::InterpreterProbe;
@@ -33,6 +34,7 @@ pub(crate) struct PythonHandler {
     log: Arc<LogQueue>,
     probe: InterpreterProbe,
     slow: SlowRequests,
+    deadlines: DeadlineThread,
     deliveries: Deliveries,
     /// Weak: the server owns the handler.
     server: OnceLock<Weak<Server>>,
@@ -72,7 +74,9 @@ impl Reports for PythonHandler {
 
     fn overdue(&self, overdue: Overdue) {
         if let Some(server) = self.server.get() {
-            self.executor.end_overdue(overdue, server);
+            if let Some(overdue) = self.executor.end_overdue(overdue, server) {
+                self.deadlines.send(overdue, server.clone());
+            }
         }
     }
 
@@ -99,6 +103,7 @@ impl PythonHandler {
             caches: ThreadCaches::default(),
             threads: ThreadPool::default(),
             slow: SlowRequests::new(log.clone()),
+            deadlines: DeadlineThread::new(log.clone()),
             deliveries: Deliveries::default(),
             log,
             probe: InterpreterProbe::default(),
@@ -136,9 +141,15 @@ impl PythonHandler {
         self.threads.permit_serving();
     }
 
-    /// After the server has ended: waits for its threads to end. None of them is inside of the application.
-    pub(crate) fn join_threads(&self, py: Python<'_>) {
+    /// After the server has ended: waits for its threads to end, of which none is inside of the application. Those that
+    /// report on requests end soon.
+    pub(crate) fn end_threads(&self, py: Python<'_>) {
         self.threads.join(py);
+        self.deadlines.end();
+        self.probe.end();
+        self.slow.end();
+        self.deliveries.end();
+        self.log.end();
     }
 
     /// Runs requests until the turn is over, or until `goes_on` returns false after one. False: the runner must end,

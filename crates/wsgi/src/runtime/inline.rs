@@ -7,23 +7,22 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
-use tailrace_server::{Level, Overdue, Server};
+use tailrace_server::{Level, Server};
 
 use crate::call::exception_policy::ExceptionPolicy;
 use crate::python::exceptions::is_interruption;
-use crate::python::log::{self, LogQueue};
-use crate::runtime::deadlines::DeadlineThread;
+use crate::python::log;
 use crate::runtime::executor::PythonExecutor;
 use crate::runtime::interruption::Interruption;
 
 /// See the module.
+#[derive(Default)]
 pub(crate) struct Inline {
     /// Weak: the server owns the application, which owns this.
     server: OnceLock<Weak<Server>>,
     interrupt: OnceLock<Interrupt>,
     /// The exception that `run_here` raises at its end.
     interruption: Interruption,
-    deadlines: DeadlineThread,
 }
 
 /// SIGINT.
@@ -53,15 +52,6 @@ impl Interrupt {
 }
 
 impl Inline {
-    pub(crate) fn new(log: Arc<LogQueue>) -> Self {
-        Self {
-            server: OnceLock::new(),
-            interrupt: OnceLock::new(),
-            interruption: Interruption::default(),
-            deadlines: DeadlineThread::new(log),
-        }
-    }
-
     fn server(&self) -> Option<Arc<Server>> {
         self.server.get().and_then(Weak::upgrade)
     }
@@ -115,9 +105,5 @@ impl PythonExecutor for Inline {
 
     fn take_interruption(&self) -> Option<PyErr> {
         self.interruption.take()
-    }
-
-    fn end_overdue(&self, request: Overdue, server: &Weak<Server>) {
-        self.deadlines.send(request, server.clone());
     }
 }

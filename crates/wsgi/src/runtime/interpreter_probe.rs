@@ -4,25 +4,26 @@
 //! (`executor/application_check.rs` of the server). While another thread holds the interpreter without releasing it, no
 //! report comes, which the master sees on the scoreboard. The thread is started by the first check.
 
+use std::sync::Weak;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{OnceLock, Weak};
 use std::thread;
 
 use pyo3::prelude::*;
 use tailrace_server::Server;
 
 use crate::ffi::thread as thread_state;
+use crate::python::late_thread::LateThread;
 
 /// Requests checks of the thread.
 #[derive(Default)]
 pub(crate) struct InterpreterProbe {
-    sender: OnceLock<Sender<Weak<Server>>>,
+    thread: LateThread<Sender<Weak<Server>>>,
 }
 
 impl InterpreterProbe {
     /// From any thread; does not wait. False: no report will come.
     pub(crate) fn ask(&self, server: Weak<Server>) -> bool {
-        let sender = self.sender.get_or_init(|| {
+        let start = || {
             let (sender, receiver) = channel();
             // If no thread can be started, the receiver is dropped, and `ask` returns false from now on.
             let _ = thread::Builder::new()
@@ -30,8 +31,13 @@ impl InterpreterProbe {
                 .stack_size(256 * 1024)
                 .spawn(move || attach_for_each(&receiver));
             sender
-        });
-        sender.send(server).is_ok()
+        };
+        self.thread.send(start, |sender| sender.send(server).is_ok())
+    }
+
+    /// Ends the thread.
+    pub(crate) fn end(&self) {
+        self.thread.end();
     }
 }
 

@@ -10,6 +10,7 @@ use tailrace_server::{ListenerConfig, ListenerProtocol, ProxyHeader, descriptor}
 
 use crate::call::environ::Listener;
 use crate::python::exceptions::os_error;
+use crate::runtime::certificates::Certificates;
 
 /// Duplicates the descriptors of listening sockets.
 ///
@@ -31,16 +32,26 @@ pub(crate) fn duplicate(descriptors: impl IntoIterator<Item = RawFd>) -> PyResul
 pub(crate) struct ListeningSocket {
     pub(crate) descriptor: RawFd,
     pub(crate) config: ListenerConfig,
+    pub(crate) certificates: Option<Py<Certificates>>,
 }
 
 #[pymethods]
 impl ListeningSocket {
     /// descriptor: of the socket; `Server` duplicates it. protocol: "http" or "uwsgi". proxy: the version of the PROXY
-    /// header that each connection begins with ("v1", "v2", "any"); None: no header. Raises ValueError.
+    /// header that each connection begins with ("v1", "v2", "any"); None: no header. certificates: connections are
+    /// encrypted with these, which are the same for all sockets of a server; None: they are not. redirect: requests are
+    /// redirected to `https://` at this port of the same host; None: they are not. Raises ValueError.
     #[new]
-    #[pyo3(signature = (descriptor, protocol="http", proxy=None))]
-    fn new(descriptor: RawFd, protocol: &str, proxy: Option<&str>) -> PyResult<Self> {
-        Ok(Self { descriptor, config: config_of(protocol, proxy)? })
+    #[pyo3(signature = (descriptor, protocol="http", proxy=None, certificates=None, redirect=None))]
+    fn new(
+        descriptor: RawFd,
+        protocol: &str,
+        proxy: Option<&str>,
+        certificates: Option<Py<Certificates>>,
+        redirect: Option<u16>,
+    ) -> PyResult<Self> {
+        let config = ListenerConfig { is_encrypted: certificates.is_some(), redirect, ..config_of(protocol, proxy)? };
+        Ok(Self { descriptor, config, certificates })
     }
 }
 
@@ -61,12 +72,13 @@ fn config_of(protocol: &str, proxy: Option<&str>) -> PyResult<ListenerConfig> {
         Some("any") => ProxyHeader::Any,
         Some(other) => return Err(PyValueError::new_err(format!("{other:?} is not a version of the PROXY header"))),
     };
-    Ok(ListenerConfig { protocol, proxy })
+    Ok(ListenerConfig { protocol, proxy, is_encrypted: false, redirect: None })
 }
 
 /// What `environ` shows of a listener. `SERVER_NAME` and `SERVER_PORT` are never empty (PEP 3333): a wildcard address
 /// is replaced by the name of the host, a UNIX socket stands for "localhost" and the scheme's port.
-pub(crate) fn describe(socket: &OwnedFd, url_scheme: &str) -> PyResult<Listener> {
+pub(crate) fn describe(socket: &OwnedFd, url_scheme: &str, is_encrypted: bool) -> PyResult<Listener> {
+    let url_scheme = if is_encrypted { "https" } else { url_scheme };
     Ok(match local_address(socket.as_fd())? {
         Some(address) => {
             let name = if address.ip().is_unspecified() {
@@ -74,12 +86,13 @@ pub(crate) fn describe(socket: &OwnedFd, url_scheme: &str) -> PyResult<Listener>
             } else {
                 address.ip().to_canonical().to_string()
             };
-            Listener { name, port: address.port().to_string(), has_addresses: true }
+            Listener { name, port: address.port().to_string(), has_addresses: true, is_encrypted }
         }
         None => Listener {
             name: String::from("localhost"),
             port: String::from(if url_scheme == "https" { "443" } else { "80" }),
             has_addresses: false,
+            is_encrypted,
         },
     })
 }
@@ -96,14 +109,17 @@ mod tests {
     fn a_tcp_listener_has_its_address() {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port().to_string();
-        let listener = describe(&socket.into(), "http").unwrap();
-        assert_eq!(listener, Listener { name: String::from("127.0.0.1"), port, has_addresses: true });
+        let listener = describe(&socket.into(), "http", false).unwrap();
+        assert_eq!(
+            listener,
+            Listener { name: String::from("127.0.0.1"), port, has_addresses: true, is_encrypted: false }
+        );
     }
 
     #[test]
     fn a_wildcard_has_a_name() {
         let socket = TcpListener::bind("0.0.0.0:0").unwrap();
-        let listener = describe(&socket.into(), "http").unwrap();
+        let listener = describe(&socket.into(), "http", false).unwrap();
         assert!(!listener.name.is_empty() && listener.name != "0.0.0.0", "{listener:?}");
     }
 
@@ -112,7 +128,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("tailrace-listeners-{}", std::process::id()));
         let socket = UnixListener::bind(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        let listener = describe(&socket.into(), "https").unwrap();
+        let listener = describe(&socket.into(), "https", false).unwrap();
         assert_eq!((listener.name.as_str(), listener.port.as_str()), ("localhost", "443"));
         assert!(!listener.has_addresses);
     }
@@ -126,7 +142,15 @@ mod tests {
     #[test]
     fn a_listener_has_a_protocol_and_a_version_of_the_proxy_header_that_are_known() {
         let config = config_of("http", Some("v2")).unwrap();
-        assert_eq!(config, ListenerConfig { protocol: ListenerProtocol::Http, proxy: ProxyHeader::V2 });
+        assert_eq!(
+            config,
+            ListenerConfig {
+                protocol: ListenerProtocol::Http,
+                proxy: ProxyHeader::V2,
+                is_encrypted: false,
+                redirect: None
+            }
+        );
         assert_eq!(config_of("http", None).unwrap(), ListenerConfig::default());
         assert_eq!(config_of("uwsgi", None).unwrap().protocol, ListenerProtocol::Uwsgi);
         assert!(config_of("https", None).is_err());

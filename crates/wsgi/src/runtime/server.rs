@@ -61,6 +61,8 @@ impl Server {
         let mut settings = Settings::read(&settings)?;
         let sockets = duplicate(listeners.iter().map(|listener| listener.get().descriptor))?;
         settings.config.listeners = listeners.iter().map(|listener| listener.get().config).collect();
+        let certificates = listeners.iter().find_map(|listener| listener.get().certificates.as_ref());
+        settings.config.certificates = certificates.map(|certificates| certificates.get().served.clone());
         if sockets.is_empty() {
             return Err(PyValueError::new_err("a server needs at least one listening socket"));
         }
@@ -71,9 +73,9 @@ impl Server {
         let application = WsgiApplication::new(application.unbind(), environs, logged, settings.debug);
         let log = Arc::new(LogQueue::default());
         let executor: Arc<dyn PythonExecutor> = match settings.config.executor {
-            ExecutorKind::Threads => Arc::new(Threads::new(log.clone())),
+            ExecutorKind::Threads => Arc::new(Threads),
             ExecutorKind::Greenlets => Arc::new(Greenlets::default()),
-            ExecutorKind::Inline => Arc::new(Inline::new(log.clone())),
+            ExecutorKind::Inline => Arc::new(Inline::default()),
         };
         let handler = Arc::new(PythonHandler::new(application, executor, log));
         let mut worker_slot = scoreboard.map(|(board, number)| board.get().slot(number)).transpose()?;
@@ -155,7 +157,7 @@ impl Server {
             ended
         });
         if ended && self.core.stats()[Metric::Running] == 0 {
-            self.handler.join_threads(py);
+            self.handler.end_threads(py);
         }
         Ok(ended)
     }
@@ -213,8 +215,9 @@ impl Server {
 
 fn environ_maker(py: Python<'_>, settings: &Settings, sockets: &[OwnedFd]) -> PyResult<EnvironMaker> {
     let mut listeners = Vec::with_capacity(sockets.len());
-    for socket in sockets {
-        listeners.push(describe(socket, &settings.url_scheme)?);
+    for (number, socket) in sockets.iter().enumerate() {
+        let is_encrypted = settings.config.listener(number).is_encrypted;
+        listeners.push(describe(socket, &settings.url_scheme, is_encrypted)?);
     }
     EnvironMaker::new(
         py,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
+use tailrace_http::compression::CompressionRules;
 use tailrace_http::identity::IdField;
 use tailrace_http::limits::Limits;
 use tailrace_http::query::QueryMasking;
@@ -55,10 +56,14 @@ pub(crate) const SETTINGS: &[&str] = &[
     "hold_writes",
     "server_timing",
     "early_hints",
+    "compress",
+    "compress_types",
+    "compress_min_size",
     "server_header",
     "root_path",
     "underscore_headers",
     "url_scheme",
+    "strict_transport",
     "trusted_proxies",
     "forwarded_fields",
     "request_id",
@@ -119,8 +124,11 @@ impl Settings {
                 },
                 threads: from.whole("threads", 1)?,
                 listeners: Vec::new(),
+                certificates: None,
+                strict_transport: from.field_value("strict_transport")?,
                 trust: from.trust()?,
                 request_id: from.request_id()?,
+                compression: from.compression()?,
                 shares_listeners: from.value("multiprocess", "a bool")?,
                 limits: Limits {
                     request_line: from.whole("request_line_limit", 1)?,
@@ -371,6 +379,14 @@ impl<'py> Reader<'_, 'py> {
         IdField::named(&name).map(Some).ok_or_else(|| unfit("request_id", "a field name without another meaning"))
     }
 
+    /// The responses that are compressed.
+    fn compression(&self) -> PyResult<Option<CompressionRules>> {
+        let types: Vec<String> = self.value("compress_types", "a list of str")?;
+        let min_size = self.value("compress_min_size", "a whole number of bytes")?;
+        let is_on: bool = self.value("compress", "a bool")?;
+        Ok(is_on.then(|| CompressionRules::new(types, min_size)))
+    }
+
     fn trust(&self) -> PyResult<Trust> {
         let peers: Vec<String> = self.value("trusted_proxies", "a list of str")?;
         let words: Vec<String> = self.value("forwarded_fields", "a list of str")?;
@@ -464,7 +480,7 @@ mod tests {
             request_timeout=0, slow=0, query_masking='secrets', max_queue=2048, queue_timeout=0.0, max_connections=100000, client_connections=0, client_rate=None,
             header_timeout=15.0, body_timeout=30,
             idle_timeout=75.0, write_timeout=60.0, response_queue=1 << 20, response_buffer=1 << 28, response_spill=0,
-            min_body_rate=240, min_response_rate=0, hold_writes=0.001, server_timing=False, early_hints=False, server_header='tailrace',
+            min_body_rate=240, min_response_rate=0, hold_writes=0.001, server_timing=False, early_hints=False, compress=True, compress_types=['text/*'], compress_min_size=5, server_header='tailrace',
             root_path='/a%20b/',
             static_mounts=[('/a b', '/srv/a', False), ('', '/srv/b', True)], static_symlinks='never',
             static_named=[(None, '/srv/a=b'), ('/in', '/srv/b')],
@@ -472,7 +488,7 @@ mod tests {
             static_fingerprinted='immutable', static_index=['index.htm'], static_listing=True, static_not_found=None,
             static_fallback='app/index.html', static_precompressed=False, static_compress=True,
             static_memory_file=1, static_memory=2, static_descriptors=3,
-            underscore_headers='drop', url_scheme='http', trusted_proxies=['unix', '10.0.0.0/8'], forwarded_fields=['any'], request_id='X-Request-ID', access_log=None, access_log_format='combined', worker=1, debug=False,
+            underscore_headers='drop', url_scheme='http', strict_transport='', trusted_proxies=['unix', '10.0.0.0/8'], forwarded_fields=['any'], request_id='X-Request-ID', access_log=None, access_log_format='combined', worker=1, debug=False,
             multithread=True, multiprocess=False)";
         py.eval(text, None, None).unwrap().cast_into().unwrap()
     }
@@ -491,6 +507,8 @@ mod tests {
             assert_eq!(settings.config.body_timeout, Duration::from_secs(30));
             assert_eq!(settings.root_path, b"/a b");
             assert_eq!(settings.underscores, Underscores::Drop);
+            let rules = CompressionRules::new(vec![String::from("text/*")], 5);
+            assert_eq!(settings.config.compression, Some(rules));
             assert!(settings.config.trust.is_trusted(None));
             assert!(settings.config.trust.is_trusted(Some("10.0.0.1:80".parse().unwrap())));
             assert!(!settings.config.trust.is_trusted(Some("127.0.0.1:80".parse().unwrap())));

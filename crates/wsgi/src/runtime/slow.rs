@@ -8,13 +8,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use tailrace_server::{Allowance, Level, Server, Slow, catch, clock, write_stderr};
 
+use crate::python::late_thread::LateThread;
 use crate::python::log::LogQueue;
 use crate::python::memory;
 use crate::runtime::executor::PythonExecutor;
@@ -36,17 +37,17 @@ struct Question {
 /// See the module.
 pub(crate) struct SlowRequests {
     lines: Arc<LogQueue>,
-    sender: OnceLock<Sender<Slow>>,
+    thread: LateThread<Sender<Slow>>,
 }
 
 impl SlowRequests {
     pub(crate) fn new(lines: Arc<LogQueue>) -> Self {
-        Self { lines, sender: OnceLock::new() }
+        Self { lines, thread: LateThread::default() }
     }
 
     /// From any thread; does not wait.
     pub(crate) fn report(&self, slow: Slow, server: &Weak<Server>, executor: &Arc<dyn PythonExecutor>) {
-        let sender = self.sender.get_or_init(|| {
+        let start = || {
             let (sender, requests) = channel();
             let (questions, asked) = channel();
             let (lines, server, executor) = (self.lines.clone(), server.clone(), executor.clone());
@@ -58,8 +59,13 @@ impl SlowRequests {
                 .name(String::from("tailrace-slow"))
                 .spawn(move || log_each(&requests, &questions, &lines));
             sender
-        });
-        let _ = sender.send(slow);
+        };
+        let _ = self.thread.send(start, |sender| sender.send(slow));
+    }
+
+    /// Ends the threads.
+    pub(crate) fn end(&self) {
+        self.thread.end();
     }
 }
 

@@ -4,15 +4,13 @@
 //! are daemons: an application that never returns must not keep the process from ending.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tailrace_server::{Overdue, Server};
+use tailrace_server::Server;
 
 use crate::call::exception_policy::ExceptionPolicy;
-use crate::python::log::LogQueue;
-use crate::runtime::deadlines::DeadlineThread;
 use crate::runtime::executor::PythonExecutor;
 
 /// Maximum time for an idle thread to end, in seconds.
@@ -22,23 +20,11 @@ const THREAD_END: f64 = 1.0;
 const MANY_THREADS: usize = 256;
 
 /// See the module.
-pub(crate) struct Threads {
-    deadlines: DeadlineThread,
-}
-
-impl Threads {
-    pub(crate) fn new(log: Arc<LogQueue>) -> Self {
-        Self { deadlines: DeadlineThread::new(log) }
-    }
-}
+pub(crate) struct Threads;
 
 impl ExceptionPolicy for Threads {}
 
-impl PythonExecutor for Threads {
-    fn end_overdue(&self, request: Overdue, server: &Weak<Server>) {
-        self.deadlines.send(request, server.clone());
-    }
-}
+impl PythonExecutor for Threads {}
 
 /// Starts threads for one server.
 #[derive(Default)]

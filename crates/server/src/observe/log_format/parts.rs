@@ -76,6 +76,12 @@ atoms! {
     Ended "ended" "end of the response, seconds since 1970",
     Id "id" "id of the request",
     Trace "trace" "trace of the request's traceparent",
+    Coding "coding" "coding by which the body was compressed",
+    PlainBytes "plain_bytes" "body bytes before their compression",
+    CpuMs "cpu_ms" "milliseconds of processor time in the application",
+    InterpreterMs "interpreter_ms" "milliseconds that the server waited for the interpreter",
+    GcMs "gc_ms" "milliseconds that the garbage collector took meanwhile",
+    CompressMs "compress_ms" "milliseconds of processor time that the compression took",
 }
 
 /// The keys of `environ` that a format names, each once.

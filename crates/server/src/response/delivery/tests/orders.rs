@@ -12,19 +12,23 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, proptest};
+use tailrace_http::compression::CompressionRules;
 use tailrace_http::framing::RequestFacts;
+use tailrace_http::head::{HeadParser, HeadStep};
+use tailrace_http::limits::Limits;
 use tailrace_http::request_head::Version;
 
 use crate::observe::record::Record;
 use crate::os::clock::{Clock, Millis, NEVER, now};
 use crate::os::socket::Io;
 use crate::os::sync::lock;
+use crate::request::Request;
 use crate::request::disk::{Disk, TemporaryFile};
 use crate::request::memory::ClientMemory;
 use crate::request::protocol::Http1;
 use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled};
 use crate::response::policy::{Coalesce, Policy, Waiting};
-use crate::response::producer::{HeadContext, Position, Response, SendContext, Sent};
+use crate::response::producer::{CompressionContext, HeadContext, Position, Response, SendContext, Sent};
 use crate::response::segments::tests::without_memory;
 use crate::response::sending::{DeliveryLimits, Flush, TimeOut};
 use crate::response::spill::Spill;
@@ -35,12 +39,22 @@ const PAGE: &[u8] = b"HTTP/1.1 504 Gateway Timeout\r\nContent-Length: 4\r\n\r\nl
 /// Bytes of [`FILE`].
 const FILE_BYTES: usize = 100_000;
 
+static RULES: LazyLock<CompressionRules> = LazyLock::new(|| CompressionRules::new(Vec::new(), 90));
+static ACCEPTING: LazyLock<Request> = LazyLock::new(|| request(b"GET / HTTP/1.1\r\nAccept-Encoding: gzip\r\n\r\n"));
+static OTHER: LazyLock<Request> = LazyLock::new(|| request(b"GET / HTTP/1.1\r\n\r\n"));
 static DISK: LazyLock<Arc<Disk>> = LazyLock::new(|| Arc::new(Disk::new()));
 static FILE: LazyLock<TemporaryFile> = LazyLock::new(|| {
     let mut file = TemporaryFile::create(&DISK).unwrap();
     file.write_all(&block(FILE_BYTES, 5)).unwrap();
     file
 });
+
+fn request(bytes: &[u8]) -> Request {
+    let mut request = Request { bytes: bytes.to_vec(), ..Request::default() };
+    let step = HeadParser::default().parse(bytes, &Limits::default(), &mut request.head);
+    assert_eq!(step, HeadStep::Complete);
+    request
+}
 
 fn block(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 + at / 251 + seed) as u8).collect()
@@ -63,6 +77,8 @@ struct Producer {
     record: Record,
     kind: Kind,
     facts: RequestFacts,
+    /// The client accepts gzip.
+    accepts_gzip: bool,
     /// All body bytes that have been produced.
     body: Vec<u8>,
     /// It waits for room.
@@ -106,6 +122,8 @@ struct Todo {
     push: bool,
     /// The response is listed: a tick looks at its coalesced blocks.
     tick: bool,
+    /// A disk thread was asked to compress.
+    compress: bool,
     /// The owner has to flush.
     flush: bool,
     /// The connection is on the list of batched responses.
@@ -274,6 +292,7 @@ impl World {
         let mut todo = lock(&self.todo);
         todo.push |= after.push;
         todo.tick |= after.list;
+        todo.compress |= after.compress;
         todo.flush |= after.asked;
         drop(todo);
         if after.room {
@@ -294,7 +313,8 @@ impl World {
             5..=8 => self.serve(),
             9 | 10 => self.take([1, 700, 3_000, 20_000, 200_000][self.below(5)]),
             11 => self.tick(),
-            12 => self.store(),
+            12 if self.below(2) == 1 => self.store(),
+            12 => self.compress(),
             14 => self.send_batched(),
             15 => self.reclaim(),
             13 => match self.below(6) {
@@ -381,6 +401,21 @@ impl World {
         }
     }
 
+    /// A disk thread compresses, if it was asked to.
+    fn compress(&self) {
+        if !std::mem::take(&mut lock(&self.todo).compress) {
+            return;
+        }
+        let Some(step) = lock(&self.delivery.sending).begin_compressing(&self.limits) else { return };
+        let made = step.run();
+        // Other threads act meanwhile.
+        for _ in 0..self.below(4) {
+            self.act();
+        }
+        let after = self.delivery.end_compressing(made, &self.limits, self);
+        self.follow_up(after);
+    }
+
     /// Runs `work` as the I/O side, unless that is inside a call.
     fn as_io(&self, work: impl FnOnce()) {
         if !std::mem::replace(&mut *lock(&self.is_io_busy), true) {
@@ -405,8 +440,8 @@ impl World {
         self.as_io(|| {
             let Todo { writable, push, flush, .. } = {
                 let mut todo = lock(&self.todo);
-                let Todo { tick, batched, .. } = *todo;
-                std::mem::replace(&mut *todo, Todo { tick, batched, ..Todo::default() })
+                let Todo { tick, compress, batched, .. } = *todo;
+                std::mem::replace(&mut *todo, Todo { tick, compress, batched, ..Todo::default() })
             };
             // While the response is held, the list of batched responses owns the connection.
             let batched = lock(&self.todo).batched;
@@ -493,8 +528,8 @@ impl World {
     }
 
     fn give(&self, producer: &mut Producer) -> Sent {
-        let Producer { response, record, body, facts, .. } = producer;
-        let context = self.context(facts);
+        let Producer { response, record, body, facts, accepts_gzip, .. } = producer;
+        let context = self.context(facts, *accepts_gzip);
         let length = [0, 1, 90, 3_000, 5_000, 20_000, 70_000][self.below(7)];
         let position = if self.below(8) == 7 { Position::Last } else { Position::More };
         let (sent, after) = match self.below(12) {
@@ -542,7 +577,7 @@ impl World {
         sent
     }
 
-    fn context<'a>(&'a self, facts: &'a RequestFacts) -> SendContext<'a> {
+    fn context<'a>(&'a self, facts: &'a RequestFacts, accepts_gzip: bool) -> SendContext<'a> {
         SendContext {
             delivery: &self.delivery,
             limits: &self.limits,
@@ -561,15 +596,23 @@ impl World {
             })),
             format: Box::leak(Box::new({
                 let facts = *facts;
-                move || HeadContext { format: &Http1, facts, id: None }
+                let request: &Request = if accepts_gzip { &ACCEPTING } else { &OTHER };
+                let compression = move || CompressionContext { rules: &RULES, request };
+                move || HeadContext {
+                    format: &Http1,
+                    facts,
+                    strict_transport: b"",
+                    id: None,
+                    compression: Some(compression()),
+                }
             })),
         }
     }
 
     /// The producer ends its response, and the connection continues.
     fn finish(&self, mut producer: Producer) {
-        let Producer { response, record, facts, has_failed, .. } = &mut producer;
-        let context = self.context(facts);
+        let Producer { response, record, facts, accepts_gzip, has_failed, .. } = &mut producer;
+        let context = self.context(facts, *accepts_gzip);
         if !*has_failed {
             let after = response.finish(&context, record, now());
             self.follow_up(after.unwrap());
@@ -586,6 +629,7 @@ impl World {
         assert_eq!(end.timed_out.is_some(), lock(&self.was_timed_out).is_some());
         *lock(&self.producer) = Some(producer);
         *lock(&self.stage) = Stage::Flushing { keep };
+        self.follow_up(After { compress: end.compress, ..After::default() });
         lock(&self.todo).batched = end.is_batched;
         lock(&self.todo).flush = !end.is_batched;
     }
@@ -624,6 +668,21 @@ impl World {
         if producer.kind == Kind::Head {
             assert!(body.is_empty());
             return true;
+        }
+        if head.contains("\r\nContent-Encoding: gzip\r\n") {
+            let is_chunked = head.contains("\r\nTransfer-Encoding: chunked\r\n");
+            assert_eq!(is_chunked, producer.kind != Kind::Unknown(false));
+            let (data, is_over) = if is_chunked { dechunked(body) } else { (body.to_vec(), true) };
+            let (data, has_end) = gunzipped(&data);
+            let promised = if let Kind::Length(length) = producer.kind { length } else { 0 };
+            let given = if promised > 0 { &given[..given.len().min(promised)] } else { given };
+            assert!(given.starts_with(&data), "{} bytes differ from those that were produced", data.len());
+            if producer.is_done && given.len() < promised {
+                assert!(!(has_end || is_chunked && is_over), "the client cannot see that the body is too short");
+                return data == *given;
+            }
+            assert!(has_end || !(is_chunked && is_over), "the body has its end, and its content has not");
+            return is_over && has_end && data == *given;
         }
         if head.contains("\r\nTransfer-Encoding: chunked\r\n") {
             assert_eq!(producer.kind, Kind::Unknown(true));
@@ -665,6 +724,7 @@ impl World {
             self.take(1 << 20);
             self.serve();
             self.tick();
+            self.compress();
             self.send_batched();
             if *lock(&self.responses) > 50 {
                 return;
@@ -691,12 +751,33 @@ impl Producer {
         };
         let mut response = Response::default();
         response.head.status(b"200 OK").unwrap();
+        response.head.field(b"Content-Type", b"text/plain").unwrap();
         if let Kind::Length(length) = kind {
             response.head.field(b"Content-Length", length.to_string().as_bytes()).unwrap();
         }
         let record = Record::new(now());
-        Self { response, record, kind, facts, body: Vec::new(), waits: false, is_done: false, has_failed: false }
+        let accepts_gzip = tape.below(2) == 1;
+        Self {
+            response,
+            record,
+            kind,
+            facts,
+            accepts_gzip,
+            body: Vec::new(),
+            waits: false,
+            is_done: false,
+            has_failed: false,
+        }
     }
+}
+
+/// What the beginning of a stream of gzip has, and whether it has its end.
+fn gunzipped(bytes: &[u8]) -> (Vec<u8>, bool) {
+    let mut decoder = flate2::write::GzDecoder::new(Vec::new());
+    decoder.write_all(bytes).unwrap();
+    let has_end = decoder.try_finish().is_ok();
+    // Nothing follows the end.
+    (std::mem::take(decoder.get_mut()), has_end)
 }
 
 /// The data of a chunked body, which may be incomplete, and whether it has its end.
@@ -745,4 +826,13 @@ proptest! {
     fn no_order_loses_bytes_or_wakeups(numbers in vec(any::<u16>(), 0..200)) {
         check(&numbers);
     }
+}
+
+/// A disk thread that looked between the last coalesced block and the end of its response ended the content without it.
+#[test]
+fn the_last_coalesced_block_is_compressed() {
+    check(&[
+        0, 45241, 0, 0, 9617, 0, 0, 0, 58737, 23662, 2129, 35600, 0, 0, 48407, 24, 1, 27252, 0, 840, 19056, 0, 0, 7246,
+        0, 1, 34268, 0, 0, 885, 50012,
+    ]);
 }

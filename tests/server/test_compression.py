@@ -1,0 +1,325 @@
+"""`--compress`: which responses are compressed, that nothing is lost or delayed by it, and what proxies make of it."""
+
+import contextlib
+import hashlib
+import json
+import subprocess
+import threading
+import urllib.request
+import zlib
+
+import pytest
+from apps.compressible import text
+from frameworks.process import Process
+from harness.addresses import free_address
+from harness.fronts import nginx_with
+from harness.server import APPS, GEVENT, Server
+from harness.tools import need_tool
+from harness.wire import Broken, Client
+from server.probes import eventually, request
+
+MODES = [
+    pytest.param([], id="threads"),
+    pytest.param(["--debug"], id="debug", marks=pytest.mark.skipif(GEVENT, reason="threads")),
+]
+GZIP = "Accept-Encoding: gzip"
+FINDS_IT = {"PYTHONPATH": str(APPS)}
+SHAPES = ["list", "parts", "blocks", "large-blocks", "write", "file"]
+NGINX = """
+server {
+    listen %(listen)s;
+    gzip on;
+    gzip_types text/plain;
+    gzip_vary on;
+    location / {
+        proxy_http_version 1.1;
+        proxy_set_header Connection "";
+        proxy_pass http://%(server)s;
+    }
+    location /old/ {
+        proxy_pass http://%(server)s/;
+    }
+}
+"""
+
+
+def server(*arguments, **options):
+    return Server("compressible:app", "--compress", *arguments, environment=FINDS_IT, **options)
+
+
+def ask(client, target, *fields, method="GET", version="1.1"):
+    client.send(request(target, *fields, version=version).replace(b"GET", method.encode(), 1))
+    return client.response(method, version)
+
+
+def gunzipped(data):
+    """All of it, with its checksum."""
+    decoder = zlib.decompressobj(31)
+    plain = decoder.decompress(data)
+    assert (decoder.eof, decoder.unused_data) == (True, b"")
+    return plain
+
+
+@pytest.mark.parametrize("arguments", MODES)
+@pytest.mark.parametrize("coding", ["gzip", "br", "zstd"])
+def test_every_shape_arrives_whole_in_every_coding(tmp_path, arguments, coding):
+    curl = need_tool("curl")
+    with server(*arguments, directory=tmp_path) as serving:
+        for shape in SHAPES:
+            for size in (1_024, 20_000, 1_500_000):
+                url = f"{serving.url}/{shape}?size={size}"
+                command = [curl, "--silent", "--show-error", "--fail", "--dump-header", "head", "--compressed"]
+                command += ["--header", f"Accept-Encoding: {coding}", "--output", "plain", url]
+                subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+                assert f"Content-Encoding: {coding}" in (tmp_path / "head").read_text(), shape
+                wanted = text(size) + (b" end" if shape == "write" else b"")
+                assert (tmp_path / "plain").read_bytes() == wanted, (shape, size)
+
+
+@pytest.mark.parametrize("arguments", MODES)
+def test_a_connection_goes_on_after_compressed_responses(arguments):
+    with server(*arguments) as serving, serving.client() as client:
+        for shape in ("list", "blocks"):
+            for size in (5_000, 100, 300_000, 1_024):
+                answer = ask(client, f"/{shape}?size={size}", GZIP)
+                # How long the blocks of a generator are in all is not known.
+                is_compressed = size >= 1_024 or shape == "blocks"
+                assert ("Content-Encoding" in answer) == is_compressed
+                assert (gunzipped(answer.body) if is_compressed else answer.body) == text(size)
+        # All at once.
+        client.send(b"".join(request(f"/list?size={2_000 + number}", GZIP) for number in range(20)))
+        for number in range(20):
+            assert gunzipped(client.response().body) == text(2_000 + number)
+
+
+def test_head_and_conditional_requests_get_the_fields_of_the_compressed_response():
+    with server() as serving, serving.client() as client:
+        target = "/list?%2BETag=%22v1%22&%2BAccept-Ranges=bytes&%2BVary=Cookie"
+        shown = []
+        for method in ("GET", "HEAD"):
+            answer = ask(client, target, GZIP, method=method)
+            shown.append([field for field in answer.fields if field[0] not in ("Date", "Transfer-Encoding")])
+            assert answer["ETag"] == 'W/"v1"'
+            assert answer.all("Vary") == ["Cookie", "Accept-Encoding"]
+            assert "Accept-Ranges" not in answer and "Content-Length" not in answer
+        assert shown[0] == shown[1]
+        answer = ask(client, f"{target}&status=304%20Not%20Modified", GZIP)
+        assert (answer.status, answer["ETag"], answer.body) == (304, 'W/"v1"', b"")
+        # Another client.
+        answer = ask(client, target)
+        assert (answer["ETag"], answer["Content-Length"]) == ('"v1"', "20000")
+        assert answer.all("Vary") == ["Cookie", "Accept-Encoding"]
+        assert answer.body == text(20_000)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "size=1023",
+        "type=image/png",
+        "type=text/event-stream",
+        "%2BContent-Encoding=identity",
+        "%2BCache-Control=no-transform",
+        "%2BContent-Range=bytes%200-19999/20000&status=206%20Partial%20Content",
+        "%2BContent-Digest=sha-256=:X:",
+    ],
+)
+def test_what_is_exempt_is_sent_as_it_is(query):
+    with server() as serving, serving.client() as client:
+        answer = ask(client, f"/list?{query}", GZIP)
+        size = 1023 if "1023" in query else 20_000
+        assert answer.body == text(size)
+        assert answer["Content-Length"] == str(size)
+        assert "Vary" not in answer
+
+
+def test_types_and_size_are_settings():
+    options = [
+        "--compress-types",
+        "application/*",
+        "--compress-types",
+        "text/event-stream",
+        "--compress-min-size",
+        "10",
+    ]
+    with server(*options) as serving, serving.client() as client:
+        for kind, size, is_compressed in [
+            ("application/x-any", 10, True),
+            ("text/event-stream;charset=utf-8", 10, True),
+            ("application/json", 9, False),
+            ("text/plain", 20_000, False),
+        ]:
+            answer = ask(client, f"/list?type={kind}&size={size}", GZIP)
+            assert ("Content-Encoding" in answer) == is_compressed, kind
+
+
+def test_without_the_option_nothing_is_compressed():
+    with Server("compressible:app") as serving, serving.client() as client:
+        answer = ask(client, "/list", GZIP)
+        assert answer.body == text(20_000)
+        assert "Vary" not in answer
+
+
+@pytest.mark.parametrize("arguments", MODES)
+def test_a_block_is_not_delayed_until_the_next(tmp_path, arguments):
+    with server(*arguments, directory=tmp_path) as serving, serving.client() as client:
+        client.send(request("/gated?gate=go", GZIP))
+        head = client.head()
+        assert head["Content-Encoding"] == "gzip"
+        decoder = zlib.decompressobj(31)
+        for number in range(3):
+            block, wanted = b"", b"block %d " % number * 20
+            while len(block) < len(wanted):
+                block += decoder.decompress(client.chunk(head))
+            assert block == wanted
+            (tmp_path / f"go{number}").touch()
+        while data := client.chunk(head):
+            decoder.decompress(data)
+        assert decoder.eof
+
+
+@pytest.mark.parametrize(
+    "target", ["/list?size=5000&%2BContent-Length=6000", "/fails?size=5000", "/fails?size=5000&%2BContent-Length=6000"]
+)
+def test_a_body_that_is_too_short_is_seen_to_be(target):
+    with server() as serving, serving.client() as client:
+        client.send(request(target, GZIP))
+        with pytest.raises(Broken) as broken:
+            client.response()
+        decoder = zlib.decompressobj(31)
+        # All that the application gave has come, without an end.
+        assert decoder.decompress(broken.value.response.body) == text(5_000)
+        assert not decoder.eof
+
+
+def test_what_is_beyond_the_content_length_is_dropped_and_logged():
+    with server() as serving, serving.client() as client:
+        answer = ask(client, "/blocks?size=5000&%2BContent-Length=3000", GZIP)
+        assert gunzipped(answer.body) == text(3_000)
+        assert serving.logged("Content-Length")
+
+
+def test_a_slow_client_holds_no_thread():
+    with server("--threads", "1", "--response-queue", "64KiB") as serving:
+        with serving.client() as slow, serving.client() as other:
+            slow.send(request("/list?size=20000000", GZIP))
+            head = slow.head()
+            assert ask(other, "/list?size=2000", GZIP).status == 200
+            plain, decoder = hashlib.sha256(), zlib.decompressobj(31)
+            while data := slow.chunk(head):
+                plain.update(decoder.decompress(data))
+            assert decoder.eof
+            assert plain.digest() == hashlib.sha256(text(20_000_000)).digest()
+
+
+def test_encoders_keep_within_the_memory_for_responses(tmp_path):
+    """Past it, streams are sent as they are."""
+    with server("--response-buffer", "1MiB", "--threads", "16", directory=tmp_path) as serving:
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(serving.client()) for _ in range(6)]
+            heads = []
+            for client in clients:
+                client.send(request("/gated?gate=go", GZIP))
+                heads.append(client.head())
+            compressed = ["Content-Encoding" in head for head in heads]
+            assert compressed == [True, True, False, False, False, False]
+            assert all(head["Vary"] == "Accept-Encoding" for head in heads)
+            for number in range(3):
+                (tmp_path / f"go{number}").touch()
+            for client, head in zip(clients, heads, strict=True):
+                client.body_of(head)
+        # Their memory is free again.
+        with serving.client() as client:
+            assert "Content-Encoding" in ask(client, "/list", GZIP)
+
+
+def test_many_clients_at_once_get_their_own_responses_whole():
+    """Some of them leave in the middle."""
+    faults = []
+
+    def run(serving, seed):
+        try:
+            for number in range(60):
+                shape = ("list", "blocks", "large-blocks", "write")[(seed + number) % 4]
+                size = (1_500, 30_000, 400_000)[number % 3] + seed
+                with serving.client(60) as client:
+                    if number % 5 == 4:
+                        client.send(request(f"/{shape}?size={size}", GZIP))
+                        client.head()
+                        continue
+                    answer = ask(client, f"/{shape}?size={size}", GZIP)
+                    assert gunzipped(answer.body) == text(size) + (b" end" if shape == "write" else b"")
+        except Exception as fault:
+            faults.append(fault)
+
+    with server("--workers", "2") as serving:
+        threads = [threading.Thread(target=run, args=(serving, seed)) for seed in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert faults == []
+        assert serving.stop() == 0
+
+
+def test_nginx_compresses_nothing_twice():
+    with server() as serving:
+        listen = free_address()
+        nginx = nginx_with(NGINX % {"listen": listen.bind, "server": serving.address.bind})
+        running = Process(need_tool(nginx.executable), *nginx.arguments, address=listen, files=nginx.files)
+        with running, Client(listen) as client:
+            for prefix in ("", "/old"):
+                answer = ask(client, f"{prefix}/blocks?size=50000", GZIP)
+                assert answer.all("Content-Encoding") == ["gzip"]
+                assert gunzipped(answer.body) == text(50_000)
+                # nginx does not know that type for text.
+                answer = ask(client, f"{prefix}/list?size=50000&type=application/json", GZIP)
+                assert gunzipped(answer.body) == text(50_000)
+
+
+def test_the_gain_is_counted_and_in_the_record(tmp_path):
+    (tmp_path / "recorded.py").write_text(RECORDED)
+    status = free_address()
+    with Server(
+        "recorded:app", "--compress", "--status", status.bind, directory=tmp_path, environment=FINDS_IT
+    ) as serving:
+        with serving.client() as client:
+            answer = ask(client, "/?size=20000", GZIP)
+            assert gunzipped(answer.body) == text(20_000)
+            told = eventually(
+                lambda: (tmp_path / "told").exists() and json.loads((tmp_path / "told").read_text()), "it"
+            )
+        assert told["delivery"] == "compressed"
+        assert (told["coding"], told["plain_bytes"], told["bytes"]) == ("gzip", 20_000, len(answer.body))
+        assert told["compress_ms"] > 0
+
+        def metrics():
+            with urllib.request.urlopen(f"http://{status.bind}/metrics", timeout=10) as page:
+                lines = page.read().decode().splitlines()
+            return dict(line.split(" ") for line in lines if not line.startswith("#"))
+
+        def counted():
+            found = metrics()
+            names = ("responses_compressed", "compression_input_bytes", "compression_output_bytes")
+            return [int(float(found[f"tailrace_{name}_total"])) for name in names] == [1, 20_000, len(answer.body)]
+
+        eventually(counted, "the counts")
+
+
+RECORDED = """
+import json
+import os
+
+import tailrace
+from compressible import text
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [text(20_000)]
+
+@tailrace.on_delivery
+def told(record):
+    with open("new", "w") as file:
+        json.dump(record, file)
+    os.rename("new", "told")
+"""
