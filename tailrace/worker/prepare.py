@@ -42,8 +42,8 @@ def prepared(
 
     The sockets are bound before the application loads: clients may connect meanwhile, and wait in the backlog.
 
-    has_status: `--status` has an effect. named: the directory that relative paths start from, by the name that it was given; None: the current one. kept: as
-    for `sockets.bound`. Raises ConfigError and BindError.
+    has_status: `--status` has an effect. named: the directory that relative paths start from, by the name that it was
+    given; None: the current one. kept: as for `sockets.bound`. Raises ConfigError and BindError.
     """
     wanted = binds.parse_all(settings.bind)
     redirected = [replace(each, redirects=True) for each in binds.parse_all(settings.redirect_http)]

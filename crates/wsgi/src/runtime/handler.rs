@@ -73,10 +73,10 @@ impl Reports for PythonHandler {
     }
 
     fn overdue(&self, overdue: Overdue) {
-        if let Some(server) = self.server.get() {
-            if let Some(overdue) = self.executor.end_overdue(overdue, server) {
-                self.deadlines.send(overdue, server.clone());
-            }
+        if let Some(server) = self.server.get()
+            && let Some(overdue) = self.executor.end_overdue(overdue, server)
+        {
+            self.deadlines.send(overdue, server.clone());
         }
     }
 
