@@ -22,7 +22,13 @@ if os.path.basename(sys.argv[0]) == "tailrace" or (sys.argv[0] == "-m" and "tail
 
     early.protect()
 
-from tailrace._tailrace import ClientDisconnected, RequestBodyError, RequestTimeout, __version__
+from tailrace._tailrace import (
+    ClientDisconnected,
+    ClientDisconnectedError,
+    RequestBodyError,
+    RequestTimeout,
+    __version__,
+)
 from tailrace.embed.run import run
 from tailrace.embed.thread import serve_in_thread
 from tailrace.errors import BindError, ConfigError, LoadError, TailraceError
@@ -32,6 +38,7 @@ from tailrace.logs.log import LogHandler
 __all__ = [
     "BindError",
     "ClientDisconnected",
+    "ClientDisconnectedError",
     "ConfigError",
     "LoadError",
     "LogHandler",

@@ -89,11 +89,15 @@ def static_refusal(settings: Mapping[str, object], folder: str, path: str, /) ->
     the system's error. Raises KeyError, ValueError, and OSError when the folder cannot be opened.
     """
 
-class ClientDisconnected(OSError):
+class ClientDisconnected(BaseException):
     """The client has disconnected: nothing more can be read from it or sent to it.
 
-    Raised by `wsgi.input` when the client vanished before the end of the request body.
+    Raised in a request that is cancelled (`cancel_on_disconnect`). Like SystemExit it is not a subclass of Exception,
+    so that `except Exception` does not catch it.
     """
+
+class ClientDisconnectedError(ClientDisconnected, OSError):
+    """Raised by `wsgi.input` if the client disconnects before the end of the request body, and by `write()`."""
 
 class RequestTimeout(BaseException):
     """The request has taken longer than its deadline, and the client was sent 504.
@@ -245,6 +249,9 @@ Overdue: TypeAlias = tuple[int, int, str, float, str]
 """A request past its deadline: runner slot, serial number, method and target, seconds in the application, what its
 client got."""
 
+Leaving: TypeAlias = tuple[int, int, bool]
+"""A request whose client has left: runner slot, serial number, whether it is to be cancelled."""
+
 @final
 class GreenletRunner:
     """A server whose requests run in the greenlets of one thread, the hub's; made by `Server.greenlet_runner`.
@@ -263,7 +270,7 @@ class GreenletRunner:
     def fileno(self, /) -> int:
         """The wakeup: a descriptor that is readable when there are requests or `take` has something to return."""
 
-    def take(self, /) -> tuple[list[int], list[Overdue], bool] | None:
+    def take(self, /) -> tuple[list[int], list[Overdue], list[Leaving], bool] | None:
         """Answers the wakeup. The next `wants_greenlet` begins a slice of time for requests.
 
         Returns the tickets whose greenlets may go on, the requests past their deadline, and whether the server has
@@ -309,6 +316,13 @@ class GreenletRunner:
 
     def may_interrupt(self, slot: int, serial: int, /) -> bool:
         """Whether the application may be interrupted in this request: it runs, and not in `close()`. Any thread."""
+
+    def may_cancel(self, slot: int, serial: int, /) -> bool:
+        """Whether a request may be cancelled because its client has left: `may_interrupt`, and its response has not
+        ended."""
+
+    def subscriptions(self, slot: int, serial: int, /) -> list[Subscription]:
+        """What is to be called because the client of this request has left."""
 
     def interrupt(self, slot: int, serial: int, runner: greenlet, /) -> bool:
         """Raises RequestTimeout in the hub's thread if it runs this request, which may be interrupted. Any thread."""

@@ -973,6 +973,36 @@ OPTIONS: Final[tuple[Option, ...]] = (
         example=30,
     ),
     Option(
+        "cancel_on_disconnect",
+        values.choice("off", "safe", "all"),
+        "off",
+        "Which requests to cancel when their client disconnects.",
+        LIMITS,
+        details=(
+            "`tailrace.ClientDisconnected` is raised in the thread or greenlet of the request. `safe`: requests with "
+            "GET, HEAD, OPTIONS or TRACE. `all`: also those that may be in the middle of a change. See "
+            "[Disconnected clients](guides/disconnected-clients.md)."
+        ),
+        core="cancel_on_disconnect",
+        example="safe",
+        absent={Place.DEBUG: "requests run on the thread that would see the client disconnect"},
+    ),
+    Option(
+        "half_close",
+        values.choice("continue", "disconnect"),
+        "continue",
+        "What it means when a client closes only its sending direction.",
+        LIMITS,
+        details=(
+            "`continue`: the client still waits for its response. `disconnect`: the client has left. A client or proxy "
+            "that closes its connection while its request is processed looks the same, so use this behind nginx over "
+            "TCP. See [Disconnected clients](guides/disconnected-clients.md#what-counts-as-a-disconnect)."
+        ),
+        core="half_close",
+        example="disconnect",
+        absent={Place.DEBUG: "requests run on the thread that would see the client disconnect"},
+    ),
+    Option(
         "queue_timeout",
         values.seconds(zero=True),
         0.0,

@@ -92,6 +92,8 @@ class ServerSettings:
     max_connections_per_client: int
     max_requests_per_client: tuple[int, int] | None
     request_timeout: float
+    cancel_on_disconnect: Literal["off", "safe", "all"]
+    half_close: Literal["continue", "disconnect"]
     queue_timeout: float
     header_timeout: float
     body_timeout: float

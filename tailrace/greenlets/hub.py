@@ -26,16 +26,17 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import gevent
 from gevent import get_hub
 from gevent.hub import Waiter
 from greenlet import GreenletExit, getcurrent, gettrace, greenlet, settrace
 
-from tailrace._tailrace import GreenletRunner, PanicException, RequestTimeout, note_switch
+from tailrace._tailrace import ClientDisconnected, GreenletRunner, PanicException, RequestTimeout, note_switch
 from tailrace.greenlets import overdue, stacks
 from tailrace.greenlets.monitor import Monitor
 
 if TYPE_CHECKING:
-    from tailrace._tailrace import Overdue, Server
+    from tailrace._tailrace import Leaving, Overdue, Server
 
 READABLE: Final = 1
 # At most this many worker greenlets park; further ones end. A parked one takes about 20 KiB of memory; creating one
@@ -153,9 +154,10 @@ class WorkerGreenlets:
         # By the number of the request that is past its deadline.
         self._timers: dict[int, Any] = {}
         # What `take` has returned, and what of it is still to be done.
-        self._taken: list[tuple[list[int], list[Overdue], bool]] = []
+        self._taken: list[tuple[list[int], list[Overdue], list[Leaving], bool]] = []
         self._tickets: deque[int] = deque()
         self._late: deque[Overdue] = deque()
+        self._leaving: deque[Leaving] = deque()
         self._is_over = False
         self._has_ended = False
         self._on_end = on_end
@@ -204,15 +206,18 @@ class WorkerGreenlets:
 
     def _work(self) -> None:
         core = self.core
-        for tickets, late, ended in self._taken:
+        for tickets, late, leaving, ended in self._taken:
             self._tickets.extend(tickets)
             self._late.extend(late)
+            self._leaving.extend(leaving)
             self._is_over = self._is_over or ended
         self._taken.clear()
         # Before the tickets: a request that waits for its client gets RequestTimeout instead if its deadline has
         # passed.
         while self._late:
             self._log_and_interrupt(self._late.popleft())
+        while self._leaving:
+            self._cancel(*self._leaving.popleft())
         if not self._references:
             self._count_references()
         try:
@@ -293,6 +298,16 @@ class WorkerGreenlets:
         if self.core.may_interrupt(slot, serial):
             # While this runs in the hub, every worker greenlet is suspended, so no other request can be in this one.
             runner.throw(RequestTimeout)
+
+    def _cancel(self, slot: int, serial: int, cancels: bool) -> None:
+        """The client of a request has left: has its callbacks called, and raises ClientDisconnected in it."""
+        for subscription in self.core.subscriptions(slot, serial):
+            # Each may wait, and the hub must not.
+            gevent.spawn(subscription.run)
+        runner = self.greenlets.get(slot)
+        if cancels and runner is not None and self.core.may_cancel(slot, serial):
+            # As in `_interrupt`.
+            runner.throw(ClientDisconnected)
 
     def _end(self) -> None:
         """The server has ended. Requests that are still running continue."""

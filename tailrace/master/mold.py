@@ -141,7 +141,9 @@ class Mold:
         if self.has_ended:
             # The kernel has given its workers another parent, which reaps them.
             yield from [
-                (pid, Ending(None, is_orphan=True)) for pid, began in self.children.items() if _began(pid) != began
+                (pid, Ending(None, is_orphan=True))
+                for pid, began in self.children.items()
+                if not began or _began(pid) != began
             ]
 
     def reap(self, pid: int) -> None:

@@ -302,7 +302,8 @@ def test_what_a_daemon_takes_late_is_complete_and_in_order(tmp_path):
         said = [entry["MESSAGE"] for entry in daemon.fields]
     assert [each for each in said if each.startswith("/?")] == [f"/?{number}" for number in range(700)]
     failed = [int(found[1]) for each in said if (found := re.search(r"asked for (\d+)$", each))]
-    assert failed == list(range(50))
+    # Each client has its response before the exception is logged, so the lines of two threads may change places.
+    assert sorted(failed) == list(range(50))
 
 
 def test_a_daemon_that_is_started_again_gets_what_follows_and_the_count_of_what_it_missed(tmp_path):

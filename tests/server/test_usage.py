@@ -10,7 +10,8 @@ import pytest
 from harness.addresses import free_address
 from harness.greenlets import GEVENT
 from harness.operated import Operated
-from server.probes import asking, eventually
+from harness.wire import Client
+from server.probes import eventually, request
 
 APP = """
 import gc
@@ -185,7 +186,8 @@ def test_garbage_is_collected_as_the_option_says(tmp_path, mode, frozen, most, m
     with Operated(tmp_path, "app:app", "--workers", "1", "--gc", mode, *more) as server:
         server.serves()
         assert json.loads(server.get("/state").body) == [frozen, most]
-        with asking(server, "/hold") as held:
+        with Client(server.address, 30) as held:
+            held.send(request("/hold"))
             server.until(lambda: server.get("/held").body == b"True", "the request that runs")
             assert server.get("/leave").status == 200
             # More time than the next look needs; until then, a request runs.

@@ -324,3 +324,9 @@ fn target_host(bytes: &[u8], head: &RequestHead, host: Option<Span>) -> Result<O
     }
     Ok(if head.form == TargetForm::Absolute { head.authority } else { host })
 }
+
+/// True for a safe method: a client may send such a request again without harm (RFC 9110 section 9.2.1).
+#[must_use]
+pub fn is_safe(method: &[u8]) -> bool {
+    matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE")
+}

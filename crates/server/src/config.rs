@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tailrace_http::compression::CompressionRules;
+use tailrace_http::framing::is_safe;
 use tailrace_http::identity::IdField;
 use tailrace_http::limits::Limits;
 use tailrace_http::query::QueryMasking;
@@ -62,6 +63,29 @@ pub struct ListenerConfig {
     pub redirect: Option<u16>,
 }
 
+/// Which requests are cancelled when their client has left while the application works on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cancellation {
+    /// None.
+    #[default]
+    Never,
+    /// Those with a safe method.
+    Safe,
+    /// All.
+    All,
+}
+
+impl Cancellation {
+    /// True if a request with this method is cancelled.
+    pub(crate) fn covers(self, method: &[u8]) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Safe => is_safe(method),
+            Self::All => true,
+        }
+    }
+}
+
 /// All settings of the Rust side that an operator can change. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -97,6 +121,10 @@ pub struct Config {
     pub stream_body: bool,
     /// How long the application may take for a request; zero: no limit.
     pub request_timeout: Duration,
+    /// Which requests are cancelled when their client has left.
+    pub cancel: Cancellation,
+    /// A client that ends its sending direction has left; otherwise it only says that it sends no more.
+    pub half_close_is_disconnect: bool,
     /// A request that has run for this long is reported; zero: none is.
     pub slow: Duration,
     /// Which values of query strings are hidden wherever requests are shown, except in the access log.
@@ -185,6 +213,8 @@ impl Default for Config {
             body_buffer: 128 << 20,
             stream_body: false,
             request_timeout: Duration::ZERO,
+            cancel: Cancellation::Never,
+            half_close_is_disconnect: false,
             slow: Duration::ZERO,
             query_masking: QueryMasking::default(),
             max_queue: 2048,

@@ -25,8 +25,8 @@ mod transport;
 
 // A server, its settings, and the trait that an application implements.
 pub use clients::rates::Rate;
-pub use config::{Config, ExecutorKind, ListenerConfig, ListenerProtocol, ProxyHeader};
-pub use executor::application::{Application, Level, Outcome, Overdue, Reports, Slow};
+pub use config::{Cancellation, Config, ExecutorKind, ListenerConfig, ListenerProtocol, ProxyHeader};
+pub use executor::application::{Application, Disconnected, Interruption, Level, Outcome, Overdue, Reports, Slow};
 pub use server::{AbortedRequest, Server};
 pub use static_config::{CacheRule, Mount, NamedBy, NamedFolder, StaticConfig};
 pub use static_files::compress::codings;

@@ -426,6 +426,14 @@ impl Reporting for Server {
         self.parts.accounting.account_abandoned(key, request, record);
     }
 
+    fn report_disconnect(&self, packed: u64) {
+        let Parts { context, dispatcher, application, .. } = &self.parts;
+        let cancels = |method: &[u8]| context.config.cancel.covers(method);
+        if let Some(disconnected) = dispatcher.runners.disconnect(RunnerId::of_packed(packed), cancels) {
+            application.disconnected(disconnected);
+        }
+    }
+
     fn report_spill_failure(&self, fault: &io::Error) {
         self.parts.context.log_spill_failure(self, fault);
     }
@@ -487,6 +495,12 @@ impl Server {
     /// True when the application may be interrupted in this request: it runs it, and has not yet entered `close()`.
     pub fn is_interruptible(&self, slot: usize, serial: u64) -> bool {
         self.parts.dispatcher.runners.is_interruptible(slot, serial)
+    }
+
+    /// True when a request may be cancelled because its client has left: the application runs it, and its response has
+    /// not ended.
+    pub fn is_cancellable(&self, slot: usize, serial: u64) -> bool {
+        self.parts.dispatcher.runners.is_cancellable(slot, serial)
     }
 
     /// Which values of query strings are hidden wherever requests are shown.

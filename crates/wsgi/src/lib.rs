@@ -64,6 +64,7 @@ mod call {
     pub(crate) mod shared_body;
     pub(crate) mod start_response;
     pub(crate) mod string_cache;
+    pub(crate) mod subscriptions;
     pub(crate) mod surplus;
     pub(crate) mod target;
     pub(crate) mod thread_cache;
@@ -74,6 +75,7 @@ mod runtime {
     pub(crate) mod certificates;
     pub(crate) mod deadlines;
     pub(crate) mod deliveries;
+    pub(crate) mod disconnects;
     pub(crate) mod executor;
     pub(crate) mod greenlet_runner;
     pub(crate) mod greenlets;
@@ -100,7 +102,7 @@ use pyo3::types::{PyFloat, PyInt, PyString, PyTuple};
 use call::{error_stream, file_wrapper, input};
 use tailrace_server::allocator::WithReserve;
 
-use python::exceptions::{ClientDisconnected, RequestBodyError, RequestTimeout};
+use python::exceptions::{ClientDisconnected, RequestBodyError, RequestTimeout, client_disconnected_error};
 use runtime::{
     certificates, deliveries, greenlet_runner, listeners, load, log_stream, scoreboard, server, settings, static_files,
 };
@@ -136,6 +138,7 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("SETTINGS", PyTuple::new(py, settings::SETTINGS)?)?;
     module.add("ClientDisconnected", py.get_type::<ClientDisconnected>())?;
+    module.add("ClientDisconnectedError", client_disconnected_error(py)?)?;
     module.add("RequestTimeout", py.get_type::<RequestTimeout>())?;
     module.add("RequestBodyError", py.get_type::<RequestBodyError>())?;
     module.add("PanicException", py.get_type::<PanicException>())?;

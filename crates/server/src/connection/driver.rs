@@ -119,6 +119,8 @@ pub(crate) struct Connection {
     has_greeted: AtomicBool,
     /// It is one of the connections of its client, whose number is limited.
     counted: OnceLock<Connected>,
+    /// The client has ended its sending direction, and that means that it has left.
+    has_half_closed: AtomicBool,
 }
 
 impl Connection {
@@ -145,6 +147,7 @@ impl Connection {
             runner: RunnerOfConnection::default(),
             has_greeted: AtomicBool::new(!shared.config.listener(peer.listener).is_encrypted),
             counted: OnceLock::new(),
+            has_half_closed: AtomicBool::new(false),
             shared,
         }
     }
@@ -205,6 +208,11 @@ impl Connection {
         self.ownership.is_gone() || self.is_forked_child()
     }
 
+    /// True if the client has left: its connection is broken, or closed in a way that means this.
+    pub(crate) fn has_disconnected(&self) -> bool {
+        self.is_gone() || self.has_half_closed.load(Ordering::SeqCst)
+    }
+
     /// True in a child that the application has forked: only the parent serves the client.
     pub(crate) fn is_forked_child(&self) -> bool {
         self.shared.is_forked_child()
@@ -229,9 +237,16 @@ impl Connection {
 
     /// Reports events. Called by the thread that polls.
     pub(crate) fn report(self: &Arc<Self>, bits: Bits) {
+        let has_half_closed = bits & ownership::READ_END != 0 && self.shared.config.half_close_is_disconnect;
+        if has_half_closed {
+            self.has_half_closed.store(true, Ordering::SeqCst);
+        }
         if self.ownership.raise(bits) {
             self.run_steps();
             return;
+        }
+        if has_half_closed || bits & ownership::GONE != 0 {
+            self.host.report_disconnect(self.runner.get());
         }
         if bits & (ownership::WRITE | ownership::GONE | ownership::EXPIRED) != 0 {
             self.drain_for_the_owner(bits);
@@ -885,6 +900,9 @@ impl Connection {
     /// A runner has taken the request from the run queue. Called by the owner.
     pub(crate) fn set_runner(&self, runner: RunnerId) {
         self.runner.set(runner);
+        if self.has_disconnected() {
+            self.host.report_disconnect(runner.packed());
+        }
     }
 
     /// How long a runner waits for its client before the queued bytes are moved to a file. It does not wait if some of

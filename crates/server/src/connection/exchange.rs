@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tailrace_http::encode::ResponseHead;
-use tailrace_http::framing::{RequestFacts, ResponseFormat};
+use tailrace_http::framing::{RequestFacts, ResponseFormat, is_safe};
 
 use crate::connection::backpressure::PATIENCE;
 pub use crate::connection::backpressure::{WaitingCount, next_patience};
@@ -49,7 +49,7 @@ pub struct Client(Weak<Connection>);
 impl Client {
     /// True when the client is known to have disconnected.
     pub fn is_gone(&self) -> bool {
-        self.0.upgrade().is_none_or(|connection| connection.is_gone())
+        self.0.upgrade().is_none_or(|connection| connection.has_disconnected())
     }
 }
 
@@ -410,6 +410,38 @@ impl Exchange {
         self.parts().is_client_gone()
     }
 
+    /// True when the client has left before a runner took the request, which is to be cancelled then.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        let Parts { transaction, connection } = self.parts();
+        let request = &transaction.request;
+        connection.has_disconnected()
+            && connection.shared().config.cancel.covers(request.head.method.of(&request.bytes))
+    }
+
+    /// The runner of the request, as [`crate::Disconnected`] names it: its slot, and the number of the request. `None`:
+    /// no runner table knows it.
+    pub fn runner(&self) -> Option<(usize, u64)> {
+        self.parts().transaction.runner.map(|runner| (runner.slot, runner.serial))
+    }
+
+    /// Reports again that the client has left, if it has.
+    pub fn report_disconnect(&self) {
+        let Parts { transaction, connection } = self.parts();
+        if let Some(runner) = transaction.runner.filter(|_| connection.has_disconnected()) {
+            connection.host().report_disconnect(runner.packed());
+        }
+    }
+
+    /// The application was interrupted because the client has left.
+    pub fn note_cancelled(&mut self) {
+        self.parts_mut().transaction.is_cancelled = true;
+    }
+
+    /// True after [`Exchange::note_cancelled`].
+    pub fn is_noted_cancelled(&self) -> bool {
+        self.parts().transaction.is_cancelled
+    }
+
     /// Ends the response: sends an empty one if nothing was sent, and the end of its body. A body shorter
     /// than its `Content-Length` breaks the connection instead.
     ///
@@ -501,11 +533,6 @@ impl Exchange {
 /// The response of a call of the application that took less time than this is not held.
 const HOLD_AFTER: Duration = Duration::from_micros(50);
 
-/// True for a safe method: a client may send such a request again without harm (RFC 9110 section 9.2.1).
-fn is_safe(method: &[u8]) -> bool {
-    matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE")
-}
-
 impl Parts {
     fn is_client_gone(&self) -> bool {
         self.transaction.response.is_gone() || self.connection.is_gone()
@@ -571,7 +598,7 @@ impl Parts {
     fn fail(mut self, status: u16, detail: Option<&str>, finish: Finish) {
         let now = self.connection.shared().clock.read();
         self.finished(now);
-        if self.is_client_gone() {
+        if self.is_client_gone() || self.transaction.is_cancelled {
             self.transaction.response.set_gone();
             return self.close(Ending::ClientGone, finish);
         }
@@ -611,7 +638,9 @@ impl Parts {
     /// Ends the response. The caller gives the connection back.
     fn end(self, ending: Ending, finish: Finish) -> (Arc<Connection>, Ended) {
         let Self { mut transaction, connection } = self;
-        let Transaction { response, record, incoming, rest, follower, runner, .. } = &mut *transaction;
+        let Transaction { response, record, incoming, rest, follower, runner, is_cancelled, .. } = &mut *transaction;
+        // What the application made of the interruption is of no use to a client that has left.
+        let ending = if *is_cancelled { Ending::Cancelled } else { ending };
         if let Some(incoming) = incoming.take() {
             let (unread, waited) = incoming.end();
             record.waited += waited;

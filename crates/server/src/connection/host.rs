@@ -128,6 +128,9 @@ pub(crate) trait Reporting: Send + Sync + 'static {
     /// The same for a request whose transaction is still with its runner, which may never return it.
     fn account_abandoned(&self, key: u64, request: &Request, record: &Record);
 
+    /// The client has left while the application runs its request. `packed`: [`RunnerId::packed`] of the runner.
+    fn report_disconnect(&self, packed: u64);
+
     /// A response could not be written to a file: logs why.
     fn report_spill_failure(&self, fault: &io::Error);
 }

@@ -38,14 +38,16 @@ pub(crate) struct RunnerOfConnection {
 }
 
 impl RunnerOfConnection {
-    /// A runner has taken the request. Only the owner of the connection calls this.
+    /// A runner has taken the request. Only the owner of the connection calls this, and checks afterwards whether the
+    /// client has left; who finds that the client has left notes it before it asks for the runner. So one of them sees
+    /// what the other has noted.
     pub(crate) fn set(&self, runner: RunnerId) {
-        self.packed.store(runner.packed(), Ordering::Release);
+        self.packed.swap(runner.packed(), Ordering::SeqCst);
     }
 
     /// [`RunnerId::packed`] of the last runner.
     pub(crate) fn get(&self) -> u64 {
-        self.packed.load(Ordering::Acquire)
+        self.packed.load(Ordering::SeqCst)
     }
 
     /// The runner waits for room from now on.

@@ -50,6 +50,8 @@ pub(crate) struct Transaction {
     pub(crate) record: Record,
     /// The runner of the request, once one has taken it.
     pub(crate) runner: Option<RunnerId>,
+    /// The application was interrupted, or not called, because the client has left.
+    pub(crate) is_cancelled: bool,
     /// Where the final record is copied, if the application has asked for that.
     pub(crate) follower: Option<Arc<Mutex<Record>>>,
     /// The body, if the application reads it while it arrives.
@@ -75,6 +77,7 @@ impl Transaction {
             response: Response::default(),
             record: Record::new(now()),
             runner: None,
+            is_cancelled: false,
             follower: None,
             incoming: None,
             rest: None,
@@ -107,6 +110,7 @@ impl Transaction {
         self.passed_on = 0;
         self.variables.clear();
         self.runner = None;
+        self.is_cancelled = false;
         self.follower = None;
         self.response.clear();
     }

@@ -40,6 +40,28 @@ pub struct Overdue {
     pub outcome: Outcome,
 }
 
+/// A request whose client has left while its application works on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disconnected {
+    /// The slot of its runner, and the number of the request: they name it as long as it runs.
+    pub slot: usize,
+    /// See `slot`.
+    pub serial: u64,
+    /// The application's number for its thread.
+    pub thread: u64,
+    /// The request is to be cancelled.
+    pub is_cancelled: bool,
+}
+
+/// Why the application of a request was interrupted, or may have been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interruption {
+    /// The deadline of the request has come.
+    Overdue,
+    /// Its client has left.
+    Cancelled,
+}
+
 /// A request that has run for long.
 #[derive(Clone, Debug)]
 pub struct Slow {
@@ -89,6 +111,10 @@ struct Slot {
     slow: AtomicU64,
     /// When its deadline came; see [`Slot::overdue_since`].
     overdue: AtomicU64,
+    /// The last request of it that was cancelled.
+    cancelled: AtomicU64,
+    /// The last request of it whose response has ended, so that its connection may serve another one.
+    answered: AtomicU64,
     /// The response has ended and the application cleans up, in `close()` for example: it is not interrupted any more.
     leaving: AtomicBool,
     timed: Mutex<Option<Timed>>,
@@ -256,6 +282,7 @@ impl RunnerTable {
     /// The response of the request is finished: its connection may serve another one.
     pub(crate) fn release(&self, runner: RunnerId) {
         let slot = &self.slots[runner.slot];
+        slot.answered.store(runner.serial, Ordering::Release);
         if slot.armed.load(Ordering::Acquire)
             && let Some(timed) = &mut *lock(&slot.timed)
             && timed.serial == runner.serial
@@ -264,20 +291,47 @@ impl RunnerTable {
         }
     }
 
-    /// True when the deadline of the request that the runner runs has come.
-    pub(crate) fn is_overdue(&self, number: usize) -> bool {
-        self.slots[number].overdue_since().is_some()
+    /// Why the request that the runner runs was interrupted, or may have been.
+    pub(crate) fn interruption(&self, number: usize) -> Option<Interruption> {
+        let slot = &self.slots[number];
+        if slot.overdue_since().is_some() {
+            return Some(Interruption::Overdue);
+        }
+        let cancelled = slot.cancelled.load(Ordering::Acquire);
+        let is_cancelled = cancelled != 0 && cancelled == slot.serial.load(Ordering::Acquire);
+        is_cancelled.then_some(Interruption::Cancelled)
     }
 
-    /// The application cleans up. True when the deadline of its request has come.
-    pub(crate) fn leave(&self, number: usize) -> bool {
+    /// The application cleans up. Returns why it was interrupted.
+    pub(crate) fn leave(&self, number: usize) -> Option<Interruption> {
         self.slots[number].leaving.store(true, Ordering::Release);
-        self.is_overdue(number)
+        self.interruption(number)
+    }
+
+    /// The client of a request has left. `None`: the request is over. `cancels`: whether to cancel a request with this
+    /// method.
+    pub(crate) fn disconnect(&self, runner: RunnerId, cancels: impl FnOnce(&[u8]) -> bool) -> Option<Disconnected> {
+        let RunnerId { slot: number, serial } = runner;
+        if !self.is_cancellable(number, serial) {
+            return None;
+        }
+        let slot = &self.slots[number];
+        let is_cancelled = self.in_flight(runner).is_some_and(|request| cancels(&request.method));
+        if is_cancelled {
+            slot.cancelled.store(serial, Ordering::Release);
+        }
+        let thread = slot.thread.load(Ordering::Acquire);
+        Some(Disconnected { slot: number, serial, thread, is_cancelled })
     }
 
     /// True when the application of a request may be interrupted: it still runs, and does not clean up yet.
     pub(crate) fn is_interruptible(&self, number: usize, serial: u64) -> bool {
         self.runs(number, serial) && !self.slots[number].leaving.load(Ordering::Acquire)
+    }
+
+    /// True when a request may be cancelled: its application may be interrupted, and its response has not ended.
+    pub(crate) fn is_cancellable(&self, number: usize, serial: u64) -> bool {
+        self.is_interruptible(number, serial) && self.slots[number].answered.load(Ordering::Acquire) != serial
     }
 
     /// True when the runner still runs this request.
@@ -385,7 +439,7 @@ mod tests {
 
     use tailrace_http::framing::{RequestFacts, ResponseFormat};
 
-    use super::{Outcome, Overdue, RunnerId, RunnerTable, Task};
+    use super::{Interruption, Outcome, Overdue, RunnerId, RunnerTable, Task};
     use crate::config::Config;
     use crate::executor::greenlets::testing::Served;
     use crate::observe::metrics::Metric;
@@ -453,7 +507,7 @@ mod tests {
         let (table, runner) = running();
         assert!(table.runs(runner.slot, runner.serial) && table.is_interruptible(runner.slot, runner.serial));
         assert!(!table.runs(runner.slot, runner.serial + 1) && !table.runs(usize::MAX, runner.serial));
-        assert!(!table.leave(runner.slot));
+        assert_eq!(table.leave(runner.slot), None);
         assert!(table.runs(runner.slot, runner.serial) && !table.is_interruptible(runner.slot, runner.serial));
         table.end(runner.slot);
         assert!(!table.runs(runner.slot, runner.serial));
@@ -462,6 +516,35 @@ mod tests {
         assert!(next.serial > runner.serial && table.is_interruptible(next.slot, next.serial));
         // Without a scoreboard there is nothing to see.
         assert!(table.in_flight(next).is_none());
+    }
+
+    #[test]
+    fn a_request_is_cancelled_while_its_application_runs_and_its_response_has_not_ended() {
+        let board = Scoreboard::new(1, 2).unwrap();
+        let table = RunnerTable::new(2, Some(board.worker_slot(0).unwrap()));
+        let slot = table.take(1).unwrap();
+        table.identify(slot, 77);
+        let begin = || table.begin(slot, &Request::default(), 5);
+
+        let runner = begin();
+        // One that is not to be cancelled is reported all the same.
+        let reported = table.disconnect(runner, |_| false).unwrap();
+        assert_eq!((reported.serial, reported.thread, reported.is_cancelled), (runner.serial, 77, false));
+        assert_eq!(table.interruption(slot), None);
+        assert!(table.disconnect(runner, |_| true).unwrap().is_cancelled);
+        assert_eq!(table.leave(slot), Some(Interruption::Cancelled));
+        assert_eq!(table.disconnect(runner, |_| true), None);
+        table.end(slot);
+
+        let answered = begin();
+        assert_eq!(table.interruption(slot), None);
+        // What has become of an earlier request concerns nobody.
+        assert_eq!(table.disconnect(runner, |_| true), None);
+        table.release(answered);
+        assert!(!table.is_cancellable(slot, answered.serial) && table.is_interruptible(slot, answered.serial));
+        assert_eq!(table.disconnect(answered, |_| true), None);
+        table.end(slot);
+        assert_eq!(table.disconnect(answered, |_| true), None);
     }
 
     #[test]
@@ -482,19 +565,20 @@ mod tests {
         table.identify(runner.slot, 77);
         assert!(table.arm(runner, 100, task));
         assert_eq!(expire(&table, 99).1, Some(100));
-        assert!(!table.is_overdue(runner.slot));
+        assert_eq!(table.interruption(runner.slot), None);
         let (late, next) = expire(&table, 100);
         assert_eq!((late.len(), next), (1, None));
         assert_eq!((late[0].slot, late[0].serial, late[0].thread), (runner.slot, runner.serial, 77));
         // Whose connection is not there any more.
         assert_eq!((late[0].outcome, late[0].request.as_str()), (Outcome::Over, "GET / (id abc)"));
-        assert!(table.is_overdue(runner.slot) && table.leave(runner.slot));
+        assert_eq!(table.interruption(runner.slot), Some(Interruption::Overdue));
+        assert_eq!(table.leave(runner.slot), Some(Interruption::Overdue));
         assert_eq!((table.stuck(), table.timed_out(), table.stuck_since()), (1, 1, Some(100_000_000)));
         assert!(expire(&table, 200).0.is_empty());
         table.end(runner.slot);
         table.end(runner.slot);
         assert_eq!((table.stuck(), table.timed_out()), (0, 1));
-        assert!(!table.is_overdue(runner.slot));
+        assert_eq!(table.interruption(runner.slot), None);
     }
 
     #[test]
@@ -535,7 +619,7 @@ mod tests {
         turn.identify(77);
         let mut exchange = turn.next().unwrap();
         exchange.set_deadline(Some(Duration::from_secs(5)));
-        assert!(!turn.is_overdue());
+        assert_eq!(turn.interruption(), None);
         served.server.advance_clock(Duration::from_secs(6));
         let mut status = [0; 12];
         client.read_exact(&mut status).unwrap();
@@ -546,8 +630,9 @@ mod tests {
         }
         let overdue = served.overdue().remove(0);
         assert_eq!((overdue.thread, overdue.outcome, overdue.request.as_str()), (77, Outcome::Answered, "GET /"));
-        assert!(turn.is_overdue() && served.server.is_interruptible(overdue.slot, overdue.serial));
-        assert!(turn.leave_application());
+        assert_eq!(turn.interruption(), Some(Interruption::Overdue));
+        assert!(served.server.is_interruptible(overdue.slot, overdue.serial));
+        assert_eq!(turn.leave_application(), Some(Interruption::Overdue));
         assert!(!served.server.is_interruptible(overdue.slot, overdue.serial));
         assert!(served.server.runs(overdue.slot, overdue.serial));
         assert_eq!((served.server.stats()[Metric::Stuck], served.server.stats()[Metric::TimedOut]), (1, 1));

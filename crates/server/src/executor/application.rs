@@ -5,7 +5,7 @@
 
 use std::io;
 
-pub use crate::dispatch::runners::{Outcome, Overdue, Slow};
+pub use crate::dispatch::runners::{Disconnected, Interruption, Outcome, Overdue, Slow};
 use crate::executor::turn::Turn;
 pub use crate::observe::level::Level;
 use crate::observe::record::Record;
@@ -62,6 +62,10 @@ pub trait Reports: Send + Sync + 'static {
     fn slow(&self, request: Slow) {
         self.log(Level::Warning, &request.to_string());
     }
+
+    /// The client of a request has left while a thread still works on it. Called by the I/O side, or by the runner that
+    /// takes such a request: must not block.
+    fn disconnected(&self, _request: Disconnected) {}
 
     /// True when [`Reports::delivered`] is to be called.
     fn follows_deliveries(&self) -> bool {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::connection::exchange::Exchange;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::run_queue::{Entry, TakeResult};
+use crate::dispatch::runners::Interruption;
 use crate::executor::Turns;
 use crate::os::usage;
 
@@ -85,6 +86,7 @@ impl Turn<'_> {
             match self.dispatcher.queue.take(limit, self.executor.is_turn_over(), || self.now()) {
                 // The client has left: the application is not called.
                 TakeResult::Request(exchange, _) if exchange.client_gone() => drop(exchange),
+                TakeResult::Request(mut exchange, _) if exchange.is_cancelled() => exchange.note_cancelled(),
                 TakeResult::Request(exchange, now) => return Some(self.take_up(exchange, now)),
                 TakeResult::Left { requests_wait } => {
                     self.state = State::Left;
@@ -107,14 +109,14 @@ impl Turn<'_> {
     }
 
     /// The application has finished the request that [`Turn::next`] returned, except for its cleanup: no exception is
-    /// raised in it any more. True if its deadline had passed.
-    pub fn leave_application(&self) -> bool {
-        self.slot.is_some_and(|slot| self.dispatcher.runners.leave(slot))
+    /// raised in it any more. Returns why one was raised, or may have been.
+    pub fn leave_application(&self) -> Option<Interruption> {
+        self.slot.and_then(|slot| self.dispatcher.runners.leave(slot))
     }
 
-    /// True if the deadline of the request that [`Turn::next`] returned has passed.
-    pub fn is_overdue(&self) -> bool {
-        self.slot.is_some_and(|slot| self.dispatcher.runners.is_overdue(slot))
+    /// Why the request that [`Turn::next`] returned was interrupted, or may have been.
+    pub fn interruption(&self) -> Option<Interruption> {
+        self.slot.and_then(|slot| self.dispatcher.runners.interruption(slot))
     }
 
     /// True in a child that the application has forked: the parent runs the request, and may have held any lock at the

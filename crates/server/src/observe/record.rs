@@ -80,14 +80,16 @@ pub enum Ending {
     TimedOut,
     /// The server stopped before the response was complete.
     Cut,
+    /// The client disconnected, and the application was interrupted for that reason.
+    Cancelled,
 }
 
 /// The ways of sending, in their order.
 pub(crate) const PATHS: [Path; 7] =
     [Path::None, Path::OneWrite, Path::Direct, Path::Coalesced, Path::Sendfile, Path::Compressed, Path::Spilled];
 /// The endings of responses that are over.
-pub(crate) const ENDINGS: [Ending; 5] =
-    [Ending::Complete, Ending::ClientGone, Ending::Broken, Ending::TimedOut, Ending::Cut];
+pub(crate) const ENDINGS: [Ending; 6] =
+    [Ending::Complete, Ending::ClientGone, Ending::Broken, Ending::TimedOut, Ending::Cut, Ending::Cancelled];
 
 /// What happened to one request.
 #[derive(Clone, Copy, Debug)]
@@ -142,6 +144,7 @@ impl Ending {
             Self::Broken => "broken",
             Self::TimedOut => "timed-out",
             Self::Cut => "cut",
+            Self::Cancelled => "cancelled",
         }
     }
 }

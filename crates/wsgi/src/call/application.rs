@@ -3,6 +3,7 @@
 //! Runs on the thread that took the request, attached to the interpreter. The interpreter is released only in large
 //! sends, while a thread waits for a slow client, and by the application itself.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyAssertionError;
@@ -10,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use tailrace_http::framing::BodyLength;
 use tailrace_server::process::Process;
-use tailrace_server::{Exchange, Level, RequestBody, Turn, catch};
+use tailrace_server::{Exchange, Interruption, Level, RequestBody, Turn, catch};
 
 use crate::call::blocks::{Delivered, deliver};
 use crate::call::environ::{EnvironMaker, NoEnviron};
@@ -21,6 +22,7 @@ use crate::call::logged_variables::LoggedVariables;
 use crate::call::response::{ResponseState, WsgiResponse};
 use crate::call::rest::Rest;
 use crate::call::start_response::StartResponse;
+use crate::call::subscriptions::Subscriptions;
 use crate::call::surplus::SurplusWarnings;
 use crate::call::thread_cache::ThreadCache;
 use crate::ffi;
@@ -39,6 +41,7 @@ pub(crate) struct WsgiApplication {
     logged: LoggedVariables,
     /// Tracebacks are shown to the client.
     debug: bool,
+    subscriptions: Arc<Subscriptions>,
     /// It has been logged that the application returned `bytes`.
     warned_of_bare_bytes: AtomicBool,
     surplus: SurplusWarnings,
@@ -54,8 +57,20 @@ pub(crate) struct CallingRunner<'a> {
 
 impl WsgiApplication {
     pub(crate) fn new(callable: Py<PyAny>, environs: EnvironMaker, logged: LoggedVariables, debug: bool) -> Self {
-        let warned_of_bare_bytes = AtomicBool::new(false);
-        Self { callable, environs, logged, debug, warned_of_bare_bytes, surplus: SurplusWarnings::default() }
+        Self {
+            callable,
+            environs,
+            logged,
+            debug,
+            subscriptions: Arc::default(),
+            warned_of_bare_bytes: AtomicBool::new(false),
+            surplus: SurplusWarnings::default(),
+        }
+    }
+
+    /// What is to be called when the client of a running request leaves.
+    pub(crate) fn subscriptions(&self) -> &Arc<Subscriptions> {
+        &self.subscriptions
     }
 
     /// Runs one request. A panic in here costs its connection. True: the runner is to end.
@@ -102,7 +117,8 @@ impl WsgiApplication {
                 return false;
             }
         };
-        let start_response = match cache.start_response.take().map_or_else(|| StartResponse::new(py), Ok) {
+        let made = || StartResponse::new(py, self.subscriptions.clone());
+        let start_response = match cache.start_response.take().map_or_else(made, Ok) {
             Ok(start_response) => start_response,
             Err(error) => {
                 self.fail(py, exchange, &error, policy);
@@ -136,10 +152,15 @@ impl WsgiApplication {
             }
             other => Some(other),
         };
-        // What follows is our own work, and `close()`: no deadline interrupts it.
-        if runner.turn.leave_application() {
+        // What follows is our own work, and `close()`: nothing interrupts it.
+        let interruption = runner.turn.leave_application();
+        if interruption.is_some() {
             ffi::thread::take_back(py, runner.thread);
         }
+        if interruption == Some(Interruption::Cancelled) {
+            state.note_cancelled(py);
+        }
+        state.unsubscribe(py);
         if let Some(outcome) = outcome {
             self.end(py, start_response, &environ, outcome, policy);
         }
@@ -260,10 +281,10 @@ impl WsgiApplication {
                     log::log(py, Level::Error, &message, None);
                 }
             }
-            // `write()` raised this because the client has left, and it went through the application: no error of its
-            // own.
-            Some(error) if response.gone && error.is_instance_of::<ClientDisconnected>(py) => {
-                let _ = response.exchange.finish();
+            // This was raised because the client has left, by `write()` or to cancel the request, and it went through
+            // the application: no error of its own.
+            Some(error) if response.is_abandoned() && error.is_instance_of::<ClientDisconnected>(py) => {
+                response.exchange.fail(500, None);
             }
             Some(error) => self.fail(py, response.exchange, &error, policy),
         }
@@ -323,7 +344,7 @@ impl WsgiApplication {
     fn failed_afterwards(&self, py: Python<'_>, place: &str, error: &PyErr, policy: &dyn ExceptionPolicy) {
         if policy.ends_server(py, error) {
             policy.end_server(py, error);
-        } else if !error.is_instance_of::<RequestTimeout>(py) {
+        } else if !error.is_instance_of::<RequestTimeout>(py) && !error.is_instance_of::<ClientDisconnected>(py) {
             log::log(py, Level::Error, &format!("exception {place}"), Some(error));
         }
     }

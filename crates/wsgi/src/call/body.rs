@@ -14,7 +14,7 @@ use tailrace_server::file::read_exact_at;
 use tailrace_server::{BodyFault, BodyStream, RequestBody, Segments, TemporaryFile, clock};
 
 use crate::ffi::bytes::Unfilled;
-use crate::python::exceptions::{ClientDisconnected, RequestBodyError};
+use crate::python::exceptions::{RequestBodyError, client_disconnected};
 use crate::python::memory;
 use crate::python::ticket::ticket;
 
@@ -59,7 +59,7 @@ impl From<Fault> for PyErr {
             Fault::File(error) => error.into(),
             Fault::Memory => PyMemoryError::new_err("not enough memory for the data read from wsgi.input"),
             Fault::Body(BodyFault::Gone) => {
-                ClientDisconnected::new_err("the client left before its request was complete")
+                Python::attach(|py| client_disconnected(py, "the client left before its request was complete"))
             }
             Fault::Body(BodyFault::Refused(refusal)) => Python::attach(|py| {
                 let error = RequestBodyError::new_err(refusal.reason);

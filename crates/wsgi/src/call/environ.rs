@@ -218,15 +218,16 @@ impl EnvironMaker {
         Ok(environ)
     }
 
-    /// Adds the functions `tailrace.delivery`, `tailrace.client_gone` and `tailrace.set_deadline`, and
-    /// `wsgi.early_hints` if the application may use it.
-    pub(crate) fn add_functions(&self, environ: &Bound<'_, PyDict>, functions: &[Py<PyAny>; 4]) {
-        let [delivery, client_gone, set_deadline, early_hints] = functions;
+    /// Adds the functions `tailrace.delivery`, `tailrace.client_gone`, `tailrace.set_deadline` and
+    /// `tailrace.on_disconnect`, and `wsgi.early_hints` if the application may use it.
+    pub(crate) fn add_functions(&self, environ: &Bound<'_, PyDict>, functions: &[Py<PyAny>; 5]) {
+        let [delivery, client_gone, set_deadline, on_disconnect, early_hints] = functions;
         // The dict has room for them, and their keys are strings: setting fails only when memory is out, and then the
         // application's own code is the better place to find that out.
         let _ = set(environ, &self.names.delivery, delivery);
         let _ = set(environ, &self.names.client_gone, client_gone);
         let _ = set(environ, &self.names.set_deadline, set_deadline);
+        let _ = set(environ, &self.names.on_disconnect, on_disconnect);
         if self.early_hints {
             let _ = set(environ, &self.names.early_hints, early_hints);
         }

@@ -17,6 +17,7 @@ use tailrace_server::{Client, Ending, Exchange, Position, Record, Sent};
 
 use crate::call::headers::LastHead;
 use crate::call::kept_block::KeptBlock;
+use crate::call::subscriptions::{RequestKey, Subscriptions};
 use crate::call::waiting;
 use crate::ffi::attached_cell::AttachedCell;
 use crate::ffi::bytes::{self, SharedBytes};
@@ -72,6 +73,11 @@ impl WsgiResponse {
         waiting::here().wait_for_room(py, &mut self.exchange)
     }
 
+    /// True when what the application does has no effect any more, because its client has left.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.gone || self.exchange.is_noted_cancelled()
+    }
+
     /// Notes when the client has left.
     pub(crate) fn noted(&mut self, sent: Sent) -> Sent {
         self.gone |= sent == Sent::Gone;
@@ -110,11 +116,17 @@ pub(crate) struct ResponseState {
     seen: AttachedCell<Option<(Record, Client)>>,
     /// The process that responds to the request: not a child that its application forks.
     process: AttachedCell<Process>,
+    /// Those of all requests of the server.
+    subscriptions: Arc<Subscriptions>,
+    /// The request, if it has subscriptions.
+    subscribed: AttachedCell<Option<RequestKey>>,
 }
 
 impl ResponseState {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(subscriptions: Arc<Subscriptions>) -> Self {
         Self {
+            subscriptions,
+            subscribed: AttachedCell::new(None),
             phase: AttachedCell::new(Phase::Over),
             write: AttachedCell::new(None),
             last_head: AttachedCell::new(None),
@@ -126,10 +138,50 @@ impl ResponseState {
 
     /// Begins a request.
     pub(crate) fn begin(&self, py: Python<'_>, response: WsgiResponse) {
+        // Those of a request that ended by a panic.
+        self.unsubscribe(py);
         drop(self.phase.replace(py, Phase::Held(response)));
         self.process.replace(py, Process::here());
         self.followed.replace(py, None);
         self.seen.replace(py, None);
+    }
+
+    /// Calls `callback` if the client leaves before the response ends. Returns what `remove()` is called of.
+    ///
+    /// # Errors
+    /// `RuntimeError` when the request is over; no memory.
+    pub(crate) fn subscribe<'py>(&self, callback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = callback.py();
+        let response = self.take(py)?;
+        let made = match response.exchange.runner() {
+            Some(request) => {
+                self.subscribed.replace(py, Some(request));
+                self.subscriptions.add(request, callback)
+            }
+            None => Err(PyRuntimeError::new_err("tailrace.on_disconnect: too many requests are past their deadlines")),
+        };
+        if made.is_ok() {
+            // It may have left before.
+            response.exchange.report_disconnect();
+        }
+        self.put(py, response);
+        made
+    }
+
+    /// No callback is called from now on for the client of the request.
+    pub(crate) fn unsubscribe(&self, py: Python<'_>) {
+        if let Some(request) = self.subscribed.replace(py, None) {
+            self.subscriptions.end(py, request);
+        }
+    }
+
+    /// The application was interrupted because the client has left.
+    pub(crate) fn note_cancelled(&self, py: Python<'_>) {
+        self.phase.peek(py, |phase| {
+            if let Phase::Held(response) = phase {
+                response.exchange.note_cancelled();
+            }
+        });
     }
 
     /// False in a child that the application has forked since the request began.
@@ -289,7 +341,7 @@ impl ResponseState {
             .or_else(|| {
                 let followed = self.followed.peek(py, |followed| followed.clone())?;
                 let record = *followed.lock().unwrap_or_else(PoisonError::into_inner);
-                Some((record, record.ending == Ending::ClientGone))
+                Some((record, matches!(record.ending, Ending::ClientGone | Ending::Cancelled)))
             })
     }
 

@@ -5,6 +5,7 @@
 //! thread.
 
 use std::ffi::CStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError, PyValueError};
@@ -14,26 +15,27 @@ use tailrace_server::{Position, Record, Sent, Usage, clock, millis_between};
 
 use crate::call::headers::{LastHead, early_hints, fill, header_list};
 use crate::call::response::{ResponseState, WsgiResponse, as_block};
+use crate::call::subscriptions::Subscriptions;
 use crate::ffi::bound_function::{
     Arguments, BoundFunction, NamedArguments, NoArguments, OneArgument, bind_named_arguments, bind_no_arguments,
     bind_one_argument,
 };
 use crate::ffi::references::are_only;
-use crate::python::exceptions::ClientDisconnected;
+use crate::python::exceptions::client_disconnected;
 use crate::python::names::names;
 
 /// A `start_response` callable, with its state and the other functions that are bound to it.
 pub(crate) struct StartResponse {
     state: Py<ResponseState>,
     callable: Py<PyAny>,
-    /// `environ["tailrace.delivery"]`, `environ["tailrace.client_gone"]`, `environ["tailrace.set_deadline"]` and
-    /// `environ["wsgi.early_hints"]`.
-    environ_functions: [Py<PyAny>; 4],
+    /// `environ["tailrace.delivery"]`, `environ["tailrace.client_gone"]`, `environ["tailrace.set_deadline"]`,
+    /// `environ["tailrace.on_disconnect"]` and `environ["wsgi.early_hints"]`.
+    environ_functions: [Py<PyAny>; 5],
 }
 
 impl StartResponse {
-    pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
-        let state = Py::new(py, ResponseState::new())?;
+    pub(crate) fn new(py: Python<'_>, subscriptions: Arc<Subscriptions>) -> PyResult<Self> {
+        let state = Py::new(py, ResponseState::new(subscriptions))?;
         let bound = state.bind(py);
         let callable = bind_named_arguments::<StartResponseFunction>(bound)?;
         let write = bind_one_argument::<Write>(bound)?;
@@ -42,6 +44,7 @@ impl StartResponse {
             bind_no_arguments::<Delivery>(bound)?,
             bind_no_arguments::<ClientGone>(bound)?,
             bind_one_argument::<SetDeadline>(bound)?,
+            bind_one_argument::<OnDisconnect>(bound)?,
             bind_one_argument::<EarlyHints>(bound)?,
         ];
         Ok(Self { state, callable, environ_functions })
@@ -56,7 +59,7 @@ impl StartResponse {
     }
 
     /// See the field.
-    pub(crate) fn environ_functions(&self) -> &[Py<PyAny>; 4] {
+    pub(crate) fn environ_functions(&self) -> &[Py<PyAny>; 5] {
         &self.environ_functions
     }
 
@@ -80,11 +83,11 @@ impl StartResponse {
         let write = state.replace_write(py, None);
         let write_is_ours = write.as_ref().is_some_and(|write| are_only(write.bind(py), 1));
         state.replace_write(py, write);
-        // The state is referred to by this struct and by the six callables.
+        // The state is referred to by this struct and by the seven callables.
         write_is_ours
             && are_only(self.callable.bind(py), 1)
             && self.environ_functions.iter().all(|function| are_only(function.bind(py), 1))
-            && are_only(self.state.bind(py).as_any(), 7)
+            && are_only(self.state.bind(py).as_any(), 8)
     }
 
     /// Ends its use for good: late calls of the callables raise.
@@ -153,6 +156,28 @@ impl OneArgument for SetDeadline {
         response.exchange.set_deadline(time);
         state.put(py, response);
         Ok(py.None().into_bound(py))
+    }
+}
+
+/// `environ["tailrace.on_disconnect"]`.
+struct OnDisconnect;
+
+impl BoundFunction for OnDisconnect {
+    type State = ResponseState;
+    const NAME: &'static CStr = c"on_disconnect";
+    const DOC: &'static CStr =
+        c"on_disconnect(callback)\n--\n\nCalls `callback()` once, on another thread, if the client disconnects before \
+          the response ends. Returns a subscription: its `remove()`, or the end of a `with` block, ends that.";
+}
+
+impl OneArgument for OnDisconnect {
+    fn call<'py>(state: &ResponseState, callback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = callback.py();
+        state.check_process(py, "tailrace.on_disconnect")?;
+        if !callback.is_callable() {
+            return Err(PyTypeError::new_err("on_disconnect() takes a callable"));
+        }
+        state.subscribe(callback)
     }
 }
 
@@ -353,7 +378,7 @@ fn raised_again(exc_info: &Bound<'_, PyAny>) -> PyErr {
 fn write(state: &ResponseState, data: &Bound<'_, PyAny>) -> PyResult<()> {
     let block = as_block(data)?;
     if !block.as_bytes().is_empty() && state.send(&block, Position::More)? == Sent::Gone {
-        return Err(ClientDisconnected::new_err("the client is gone"));
+        return Err(client_disconnected(data.py(), "the client is gone"));
     }
     Ok(())
 }

@@ -4,13 +4,43 @@ use std::io;
 
 use pyo3::exceptions::{PyBaseException, PyKeyboardInterrupt, PyOSError, PySystemError, PySystemExit};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyType};
 
 pyo3::create_exception!(
     tailrace,
     ClientDisconnected,
-    PyOSError,
-    "The client has disconnected: nothing more can be read from it or sent to it."
+    PyBaseException,
+    "The client has disconnected: nothing more can be read from it or sent to it. Like RequestTimeout it is not a \
+     subclass of Exception, so that `except Exception` does not catch it where it cancels a request."
 );
+
+/// `ClientDisconnectedError`, a `ClientDisconnected` that is an `OSError`, too.
+static CLIENT_DISCONNECTED_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+/// The type of what `wsgi.input` and `write` raise, which frameworks expect to be an `OSError`.
+///
+/// # Errors
+/// No memory.
+pub(crate) fn client_disconnected_error(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    let made = CLIENT_DISCONNECTED_ERROR.get_or_try_init(py, || {
+        let members = PyDict::new(py);
+        members.set_item("__module__", "tailrace")?;
+        members.set_item("__doc__", "Raised by `wsgi.input` and `write()`: the client has disconnected.")?;
+        let bases = (py.get_type::<ClientDisconnected>(), py.get_type::<PyOSError>());
+        let made = py.get_type::<PyType>().call1(("ClientDisconnectedError", bases, members))?;
+        Ok::<_, PyErr>(made.cast_into::<PyType>()?.unbind())
+    })?;
+    Ok(made.bind(py))
+}
+
+/// A `ClientDisconnectedError`.
+pub(crate) fn client_disconnected(py: Python<'_>, message: &'static str) -> PyErr {
+    match client_disconnected_error(py) {
+        Ok(made) => PyErr::from_type(made.clone(), message),
+        Err(error) => error,
+    }
+}
 
 pyo3::create_exception!(
     tailrace,

@@ -104,6 +104,7 @@ names! {
     delivery = "tailrace.delivery",
     client_gone = "tailrace.client_gone",
     set_deadline = "tailrace.set_deadline",
+    on_disconnect = "tailrace.on_disconnect",
     early_hints = "wsgi.early_hints",
     wsgi_errors = "wsgi.errors",
     wsgi_multithread = "wsgi.multithread",

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use pyo3::prelude::*;
-use tailrace_server::{Overdue, Server, Slow};
+use tailrace_server::{Disconnected, Overdue, Server, Slow};
 
 use crate::call::exception_policy::ExceptionPolicy;
 use crate::python::stack;
@@ -39,6 +39,13 @@ pub(crate) trait PythonExecutor: ExceptionPolicy {
     /// The deadline of a request has passed while the application runs it: has `RequestTimeout` raised there, or
     /// returns it if that is to be done in a thread of its own. Any thread, attached or not; does not wait.
     fn end_overdue(&self, request: Overdue, server: &Weak<Server>) -> Option<Overdue> {
+        let _ = server;
+        Some(request)
+    }
+
+    /// The client of a request has left while the application runs it: has its callbacks called and `ClientDisconnected`
+    /// raised, or returns it if that is to be done in a thread of its own. Any thread, attached or not; does not wait.
+    fn end_disconnected(&self, request: Disconnected, server: &Weak<Server>) -> Option<Disconnected> {
         let _ = server;
         Some(request)
     }

@@ -25,8 +25,11 @@ use crate::runtime::scoreboard::request_dict;
 /// A request past its deadline: runner slot, serial, request, seconds, outcome.
 type Late = (usize, u64, String, f64, &'static str);
 
-/// Tickets that come back, requests past their deadline, whether the server has ended.
-type Wakeups = (Vec<u64>, Vec<Late>, bool);
+/// A request whose client has left: runner slot, serial, whether it is to be cancelled.
+type Leaving = (usize, u64, bool);
+
+/// Tickets that come back, requests past their deadline, those whose client has left, whether the server has ended.
+type Wakeups = (Vec<u64>, Vec<Late>, Vec<Leaving>, bool);
 
 /// A server whose requests run in greenlets.
 #[pyclass(frozen, name = "GreenletRunner", module = "tailrace._tailrace")]
@@ -91,11 +94,21 @@ impl GreenletRunner {
     }
 
     /// Answers the wake-up; the next `wants_greenlet` begins a slice of time for requests. Returns the tickets whose
-    /// greenlets may continue, the requests past their deadline, and whether the server has ended, which is returned
-    /// once and last; None: there are only requests.
+    /// greenlets may continue, the requests past their deadline, those whose client has left, and whether the server has
+    /// ended, which is returned once and last; None: there are only requests.
     fn take(&self) -> PyResult<Option<Wakeups>> {
         let wakeups = self.greenlets()?.take_wakeups();
-        Ok(wakeups.map(|wakeups| (wakeups.tickets, wakeups.overdue.into_iter().map(late).collect(), wakeups.ended)))
+        Ok(wakeups.map(|wakeups| {
+            let late = wakeups.overdue.into_iter().map(late).collect();
+            let leaving = wakeups.disconnected.into_iter().map(|each| (each.slot, each.serial, each.is_cancelled));
+            (wakeups.tickets, late, leaving.collect(), wakeups.ended)
+        }))
+    }
+
+    /// What is to be called because the client of this request has left.
+    #[pyo3(signature = (slot, serial, /))]
+    fn subscriptions(&self, py: Python<'_>, slot: usize, serial: u64) -> Vec<Py<PyAny>> {
+        self.handler.subscriptions().of(py, (slot, serial))
     }
 
     /// Makes that descriptor readable: `take` is called again. Any thread.
@@ -177,6 +190,12 @@ impl GreenletRunner {
     #[pyo3(signature = (slot, serial, /))]
     fn may_interrupt(&self, slot: usize, serial: u64) -> bool {
         self.server.is_interruptible(slot, serial)
+    }
+
+    /// Whether a request may be cancelled because its client has left: `may_interrupt`, and its response has not ended.
+    #[pyo3(signature = (slot, serial, /))]
+    fn may_cancel(&self, slot: usize, serial: u64) -> bool {
+        self.server.is_cancellable(slot, serial)
     }
 
     /// Raises RequestTimeout in the greenlet thread if it runs this request, which may be interrupted. Any thread.

@@ -4,11 +4,12 @@ use std::sync::{OnceLock, Weak};
 
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
-use tailrace_server::{Overdue, Server, Slow};
+use tailrace_server::{Disconnected, Overdue, Server, Slow};
 
 use crate::call::exception_policy::ExceptionPolicy;
 use crate::call::file_source;
 use crate::call::response::ResponseState;
+use crate::call::subscriptions;
 use crate::python::log;
 use crate::python::names::names;
 use crate::runtime::executor::PythonExecutor;
@@ -47,6 +48,7 @@ impl PythonExecutor for Greenlets {
         names(py);
         log::prepare(py)?;
         file_source::prepare(py)?;
+        subscriptions::prepare(py)?;
         py.get_type::<ResponseState>();
         Ok(())
     }
@@ -59,6 +61,14 @@ impl PythonExecutor for Greenlets {
     fn end_overdue(&self, request: Overdue, server: &Weak<Server>) -> Option<Overdue> {
         if let Some(greenlets) = server.upgrade().as_ref().and_then(|server| server.greenlets()) {
             greenlets.wakeup().report_overdue(request);
+        }
+        None
+    }
+
+    /// As [`PythonExecutor::end_overdue`].
+    fn end_disconnected(&self, request: Disconnected, server: &Weak<Server>) -> Option<Disconnected> {
+        if let Some(greenlets) = server.upgrade().as_ref().and_then(|server| server.greenlets()) {
+            greenlets.wakeup().report_disconnected(request);
         }
         None
     }

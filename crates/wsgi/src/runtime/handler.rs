@@ -8,15 +8,17 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tailrace_server::{Application, Level, Overdue, Record, Reports, Request, Server, Slow, Turn};
+use tailrace_server::{Application, Disconnected, Level, Overdue, Record, Reports, Request, Server, Slow, Turn};
 
 use crate::call::application::{CallingRunner, WsgiApplication};
+use crate::call::subscriptions::Subscriptions;
 use crate::call::thread_cache::ThreadCaches;
 use crate::ffi;
 use crate::python::log::LogQueue;
 use crate::python::memory;
 use crate::runtime::deadlines::DeadlineThread;
 use crate::runtime::deliveries::{self, Deliveries};
+use crate::runtime::disconnects::DisconnectThread;
 use crate::runtime::executor::PythonExecutor;
 use crate::runtime::interpreter_probe::InterpreterProbe;
 use crate::runtime::slow::SlowRequests;
@@ -35,6 +37,7 @@ pub(crate) struct PythonHandler {
     probe: InterpreterProbe,
     slow: SlowRequests,
     deadlines: DeadlineThread,
+    disconnects: DisconnectThread,
     deliveries: Deliveries,
     /// Weak: the server owns the handler.
     server: OnceLock<Weak<Server>>,
@@ -80,6 +83,17 @@ impl Reports for PythonHandler {
         }
     }
 
+    fn disconnected(&self, disconnected: Disconnected) {
+        if !disconnected.is_cancelled && self.application.subscriptions().is_empty() {
+            return;
+        }
+        if let Some(server) = self.server.get()
+            && let Some(disconnected) = self.executor.end_disconnected(disconnected, server)
+        {
+            self.disconnects.send(disconnected, server.clone());
+        }
+    }
+
     fn follows_deliveries(&self) -> bool {
         deliveries::are_followed()
     }
@@ -98,16 +112,17 @@ impl Reports for PythonHandler {
 impl PythonHandler {
     pub(crate) fn new(application: WsgiApplication, executor: Arc<dyn PythonExecutor>, log: Arc<LogQueue>) -> Self {
         Self {
-            application,
             executor,
             caches: ThreadCaches::default(),
             threads: ThreadPool::default(),
             slow: SlowRequests::new(log.clone()),
             deadlines: DeadlineThread::new(log.clone()),
+            disconnects: DisconnectThread::new(application.subscriptions().clone(), log.clone()),
             deliveries: Deliveries::default(),
             log,
             probe: InterpreterProbe::default(),
             server: OnceLock::new(),
+            application,
         }
     }
 
@@ -115,6 +130,11 @@ impl PythonHandler {
     pub(crate) fn serve(&self, server: &Arc<Server>) {
         let _ = self.server.set(Arc::downgrade(server));
         self.executor.serve(server);
+    }
+
+    /// What is to be called when the client of a running request leaves.
+    pub(crate) fn subscriptions(&self) -> &Subscriptions {
+        self.application.subscriptions()
     }
 
     pub(crate) fn executor(&self) -> &dyn PythonExecutor {
@@ -146,6 +166,7 @@ impl PythonHandler {
     pub(crate) fn end_threads(&self, py: Python<'_>) {
         self.threads.join(py);
         self.deadlines.end();
+        self.disconnects.end();
         self.probe.end();
         self.slow.end();
         self.deliveries.end();
@@ -164,7 +185,7 @@ impl PythonHandler {
             Python::attach(|_| ());
             let runner = CallingRunner { policy: &*self.executor, turn, thread };
             ends_runner = self.application.run(py, &mut cache, exchange, &runner);
-            if turn.is_overdue() {
+            if turn.interruption().is_some() {
                 ffi::thread::take_back(py, thread);
             }
             if ends_runner || !goes_on() {

@@ -15,6 +15,7 @@ use tailrace_http::limits::Limits;
 use tailrace_http::query::QueryMasking;
 use tailrace_http::static_path::DotFiles;
 use tailrace_http::trust::{ForwardedFields, Trust};
+use tailrace_server::Cancellation;
 use tailrace_server::resolve::Links;
 use tailrace_server::{
     AccessLogConfig, CacheRule, Config, Destination, ExecutorKind, Format, Mount, NamedFolder, Rate, StaticConfig,
@@ -37,6 +38,8 @@ pub(crate) const SETTINGS: &[&str] = &[
     "body_buffer",
     "stream_body",
     "request_timeout",
+    "cancel_on_disconnect",
+    "half_close",
     "slow",
     "query_masking",
     "max_queue",
@@ -141,6 +144,17 @@ impl Settings {
                 body_buffer: from.whole("body_buffer", 0)?,
                 stream_body: from.value("stream_body", "a bool")?,
                 request_timeout: from.seconds("request_timeout")?,
+                cancel: match from.text("cancel_on_disconnect")?.as_str() {
+                    "off" => Cancellation::Never,
+                    "safe" => Cancellation::Safe,
+                    "all" => Cancellation::All,
+                    _ => return Err(unfit("cancel_on_disconnect", "\"off\", \"safe\" or \"all\"")),
+                },
+                half_close_is_disconnect: match from.text("half_close")?.as_str() {
+                    "continue" => false,
+                    "disconnect" => true,
+                    _ => return Err(unfit("half_close", "\"continue\" or \"disconnect\"")),
+                },
                 slow: from.seconds("slow")?,
                 query_masking: query_masking_of(&from.text("query_masking")?)?,
                 max_queue: from.whole("max_queue", 1)?,
@@ -477,7 +491,7 @@ mod tests {
     fn complete(py: Python<'_>) -> Bound<'_, PyDict> {
         let text = c"dict(executor='greenlets', threads=4, request_line_limit=8190, header_bytes_limit=65536,
             header_count_limit=128, max_body=1 << 30, client_memory=1 << 29, body_memory=1 << 20, body_buffer=1 << 27, stream_body=False,
-            request_timeout=0, slow=0, query_masking='secrets', max_queue=2048, queue_timeout=0.0, max_connections=100000, client_connections=0, client_rate=None,
+            request_timeout=0, cancel_on_disconnect='off', half_close='continue', slow=0, query_masking='secrets', max_queue=2048, queue_timeout=0.0, max_connections=100000, client_connections=0, client_rate=None,
             header_timeout=15.0, body_timeout=30,
             idle_timeout=75.0, write_timeout=60.0, response_queue=1 << 20, response_buffer=1 << 28, response_spill=0,
             min_body_rate=240, min_response_rate=0, hold_writes=0.001, server_timing=False, early_hints=False, compress=True, compress_types=['text/*'], compress_min_size=5, server_header='tailrace',

@@ -15,7 +15,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::dispatch::runners::Overdue;
+use crate::dispatch::runners::{Disconnected, Overdue};
 use crate::os::clock;
 #[cfg(not(loom))]
 use crate::os::eventfd::Eventfd;
@@ -33,6 +33,8 @@ pub struct Wakeups {
     pub tickets: Vec<u64>,
     /// Requests whose deadline has come.
     pub overdue: Vec<Overdue>,
+    /// Requests whose client has left.
+    pub disconnected: Vec<Disconnected>,
     /// The server has ended. This comes once, and nothing after it.
     pub ended: bool,
 }
@@ -180,6 +182,15 @@ impl Wakeup {
         self.wake();
     }
 
+    /// The client of a request has left, whose greenlet still works on it.
+    pub fn report_disconnected(&self, disconnected: Disconnected) {
+        if self.is_forked_child() {
+            return;
+        }
+        lock(&self.wakeups).disconnected.push(disconnected);
+        self.wake();
+    }
+
     /// The server has ended.
     pub(crate) fn report_end(&self) {
         let mut wakeups = lock(&self.wakeups);
@@ -207,7 +218,8 @@ impl Wakeup {
             self.seen.notify_all();
         }
         let mut wakeups = lock(&self.wakeups);
-        let is_any = wakeups.ended || !wakeups.tickets.is_empty() || !wakeups.overdue.is_empty();
+        let Wakeups { tickets, overdue, disconnected, ended } = &*wakeups;
+        let is_any = *ended || !tickets.is_empty() || !overdue.is_empty() || !disconnected.is_empty();
         is_any.then(|| std::mem::take(&mut *wakeups))
     }
 

@@ -1,0 +1,66 @@
+//! What is to be called when the client of a running request leaves (`environ["tailrace.on_disconnect"]`).
+//!
+//! A subscription is an object of `tailrace/worker/subscription.py`, which calls its callback at most once. The lock is
+//! never held while Python code runs.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+/// The slot of the runner and the number of the request.
+pub(crate) type RequestKey = (usize, u64);
+
+/// Those of all running requests of a server.
+#[derive(Default)]
+pub(crate) struct Subscriptions(Mutex<HashMap<RequestKey, Vec<Py<PyAny>>>>);
+
+static TYPE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// Imports what [`Subscriptions::add`] needs.
+///
+/// # Errors
+/// What importing raises.
+pub(crate) fn prepare(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    let found = TYPE.get_or_try_init(py, || {
+        Ok::<_, PyErr>(py.import("tailrace.worker.subscription")?.getattr("Subscription")?.unbind())
+    })?;
+    Ok(found.bind(py))
+}
+
+impl Subscriptions {
+    /// Adds one to a request.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(crate) fn add<'py>(&self, request: RequestKey, callback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let subscription = prepare(callback.py())?.call1((callback,))?;
+        self.lock().entry(request).or_default().push(subscription.clone().unbind());
+        Ok(subscription)
+    }
+
+    /// True when no request has any. Any thread, attached or not.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Those of a request.
+    pub(crate) fn of(&self, py: Python<'_>, request: RequestKey) -> Vec<Py<PyAny>> {
+        let found = self.lock();
+        found.get(&request).map(|all| all.iter().map(|each| each.clone_ref(py)).collect()).unwrap_or_default()
+    }
+
+    /// The response has ended: those of the request do nothing from now on.
+    pub(crate) fn end(&self, py: Python<'_>, request: RequestKey) {
+        let ended = self.lock().remove(&request);
+        for each in ended.into_iter().flatten() {
+            // It empties a list.
+            let _ = each.call_method0(py, "end");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<RequestKey, Vec<Py<PyAny>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,388 @@
+"""Clients that leave while the application works on their requests: callbacks, cancellation, and what counts as
+leaving."""
+
+import json
+import re
+import signal
+import socket
+import struct
+import urllib.request
+
+import pytest
+from harness.addresses import free_address
+from harness.operated import Operated
+from harness.postgres import Postgres
+from harness.tools import need_module
+
+APP = """
+import json
+import threading
+import time
+
+import tailrace
+
+events = []
+go_on = threading.Event()
+
+def note(*what):
+    events.append([time.monotonic(), *what])
+
+def wait(name):
+    # In short steps: an exception is raised in a thread when that runs Python code.
+    try:
+        for _ in range(1000):
+            time.sleep(0.01)
+    except BaseException as error:
+        note(name, type(error).__name__, isinstance(error, Exception))
+        raise
+    note(name, "not interrupted")
+
+def app(environ, start_response):
+    path = environ["PATH_INFO"]
+    on_disconnect = environ["tailrace.on_disconnect"]
+    name = environ["REQUEST_METHOD"] + " " + path
+    body = [b"done"]
+    if path == "/events":
+        body = [json.dumps(events).encode()]
+    elif path == "/wait":
+        note(name, "began")
+        wait(name)
+    elif path == "/callbacks":
+        def fail():
+            note(name, "fails")
+            raise ValueError("a callback that fails")
+        on_disconnect(lambda: note(name, "removed")).remove()
+        with on_disconnect(lambda: note(name, "out of its block")):
+            pass
+        on_disconnect(fail)
+        on_disconnect(lambda: (note(name, "called", threading.current_thread().name), go_on.set()))
+        note(name, "began")
+        go_on.wait(10)
+        note(name, environ["tailrace.client_gone"]())
+    elif path == "/keeps":
+        on_disconnect(lambda: note(name, "called"))
+        environ["tailrace.set_deadline"](None)
+    elif path == "/late":
+        note(name, "began")
+        time.sleep(0.5)
+        on_disconnect(lambda: note(name, "called"))
+        time.sleep(0.2)
+    elif path == "/caught":
+        note(name, "began")
+        try:
+            wait(name)
+        except tailrace.ClientDisconnected:
+            pass
+    elif path == "/iterates":
+        def blocks():
+            try:
+                while True:
+                    yield b"x"
+                    time.sleep(0.01)
+            except BaseException as error:
+                note(name, type(error).__name__)
+                raise
+            finally:
+                note(name, "cleaned up")
+        note(name, "began")
+        body = blocks()
+    elif path == "/rest":
+        def blocks():
+            yield b"done"
+            wait(name)
+        note(name, "began")
+        start_response("200 OK", [("Content-Length", "4")])
+        return blocks()
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return body
+"""
+FORMAT = "{target} {ending}"
+
+
+class Served:
+    """A server of that application, and clients that leave."""
+
+    def __init__(self, folder, *arguments, gevent=False, app=APP, unix=False):
+        (folder / "app.py").write_text(app)
+        arguments = ("--workers", "1", "--access-log", "access.log", "--access-log-format", FORMAT, *arguments)
+        self.folder = folder
+        self.server = Operated(folder, "app:app", *arguments, *["--gevent"] * gevent)
+
+    def __enter__(self):
+        self.server.__enter__()
+        self.server.serves()
+        return self
+
+    def __exit__(self, *error):
+        if error[0] is None:
+            self.server.stop()
+        self.server.__exit__(*error)
+
+    def events(self):
+        return json.loads(self.server.get("/events").body)
+
+    def has(self, *event):
+        return list(event) in [each[1:] for each in self.events()]
+
+    def asks(self, target, method="GET", waits=True):
+        """A connection on which the application runs a request."""
+        address = self.server.address
+        client = socket.create_connection((address.host, address.port))
+        client.sendall(f"{method} {target} HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n".encode())
+        if waits:
+            self.server.until(lambda: self.has(f"{method} {target}", "began"), f"the beginning of {target}")
+        return client
+
+    def endings(self):
+        return dict(line.split() for line in (self.folder / "access.log").read_text().splitlines())
+
+
+def reset(client):
+    """The client is killed with unread bytes, or its machine restarts."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+MODES = pytest.mark.parametrize("gevent", [False, True], ids=["threads", "greenlets"])
+
+
+@MODES
+def test_a_request_whose_client_has_left_is_cancelled(tmp_path, gevent):
+    with Served(tmp_path, "--cancel-on-disconnect", "safe", gevent=gevent) as served:
+        reset(served.asks("/wait"))
+        served.server.until(
+            lambda: served.has("GET /wait", "ClientDisconnected", False), "the exception, which is no Exception"
+        )
+        served.server.until(lambda: "/wait" in served.endings(), "its line in the access log")
+        assert served.endings()["/wait"] == "cancelled"
+        # It is no error of the application.
+        assert "Traceback" not in served.server.log
+        # The next request of the same thread is not concerned.
+        assert served.server.get("/").body == b"done"
+
+
+@MODES
+def test_methods_that_change_something_are_cancelled_on_request_only(tmp_path, gevent):
+    (tmp_path / "safe").mkdir()
+    with Served(tmp_path / "safe", "--cancel-on-disconnect", "safe", gevent=gevent) as served:
+        reset(served.asks("/wait", "POST"))
+        reset(served.asks("/wait", "GET"))
+        served.server.until(lambda: served.has("GET /wait", "ClientDisconnected", False), "the one")
+        assert not served.has("POST /wait", "ClientDisconnected", False)
+    (tmp_path / "all").mkdir()
+    with Served(tmp_path / "all", "--cancel-on-disconnect", "all", gevent=gevent) as served:
+        reset(served.asks("/wait", "POST"))
+        served.server.until(lambda: served.has("POST /wait", "ClientDisconnected", False), "the exception")
+
+
+@MODES
+def test_without_the_option_nothing_is_cancelled(tmp_path, gevent):
+    with Served(tmp_path, gevent=gevent) as served:
+        reset(served.asks("/wait"))
+        served.server.until(lambda: served.has("GET /wait", "not interrupted"), "its end")
+        served.server.until(lambda: "/wait" in served.endings(), "its line in the access log")
+        assert served.endings()["/wait"] == "client-gone"
+
+
+@MODES
+def test_callbacks_are_called_once_the_client_has_left(tmp_path, gevent):
+    with Served(tmp_path, gevent=gevent) as served:
+        reset(served.asks("/callbacks"))
+        served.server.until(lambda: served.has("GET /callbacks", True), "the end")
+        said = [each[2] for each in served.events() if each[1] == "GET /callbacks"]
+        # Neither the removed ones, nor is one lost because another fails.
+        assert said == ["began", "fails", "called", True]
+        served.server.logged("exception in a callback of tailrace.on_disconnect")
+        assert "ValueError: a callback that fails" in served.server.log
+
+
+@MODES
+def test_a_callback_ends_with_its_request(tmp_path, gevent):
+    with Served(tmp_path, gevent=gevent) as served:
+        client = served.asks("/keeps", waits=False)
+        assert client.recv(1 << 16).endswith(b"done")
+        reset(client)
+        # What comes after it is done shows that the disconnect of the idle connection was seen.
+        reset(served.asks("/callbacks"))
+        served.server.until(lambda: served.has("GET /callbacks", True), "the end of another request")
+        assert not served.has("GET /keeps", "called")
+
+
+@MODES
+def test_a_client_that_has_left_before_is_noticed_by_a_late_subscription(tmp_path, gevent):
+    with Served(tmp_path, gevent=gevent) as served:
+        reset(served.asks("/late"))
+        served.server.until(lambda: served.has("GET /late", "called"), "the callback")
+
+
+@MODES
+def test_half_close_is_no_disconnect_unless_asked_for(tmp_path, gevent):
+    for option in ("continue", "disconnect"):
+        (tmp_path / option).mkdir()
+        arguments = ("--cancel-on-disconnect", "safe", "--half-close", option)
+        with Served(tmp_path / option, *arguments, gevent=gevent) as served:
+            client = served.asks("/iterates")
+            client.shutdown(socket.SHUT_WR)
+            if option == "disconnect":
+                served.server.until(lambda: served.has("GET /iterates", "cleaned up"), "the end")
+                assert served.has("GET /iterates", "ClientDisconnected")
+                served.server.until(lambda: "/iterates" in served.endings(), "its line in the access log")
+                assert served.endings()["/iterates"] == "cancelled"
+            else:
+                received = b""
+                while received.count(b"x") < 50:
+                    received += client.recv(1 << 16)
+                assert not served.has("GET /iterates", "cleaned up")
+                reset(client)
+                served.server.until(lambda: served.has("GET /iterates", "cleaned up"), "the end")
+
+
+@MODES
+def test_a_response_that_is_complete_is_not_cancelled(tmp_path, gevent):
+    with Served(tmp_path, "--cancel-on-disconnect", "all", gevent=gevent) as served:
+        client = served.asks("/rest")
+        received = b""
+        while not received.endswith(b"done"):
+            received += client.recv(1 << 16)
+        reset(client)
+        served.server.until(lambda: served.has("GET /rest", "not interrupted"), "the end of what comes after it")
+
+
+@MODES
+def test_an_application_may_catch_it(tmp_path, gevent):
+    with Served(tmp_path, "--cancel-on-disconnect", "all", gevent=gevent) as served:
+        reset(served.asks("/caught"))
+        served.server.until(lambda: served.has("GET /caught", "ClientDisconnected", False), "the exception")
+        served.server.until(lambda: "/caught" in served.endings(), "its line in the access log")
+        assert served.endings()["/caught"] == "cancelled"
+
+
+@MODES
+def test_a_queued_request_whose_client_has_left_never_runs(tmp_path, gevent):
+    arguments = ("--cancel-on-disconnect", "safe", "--half-close", "disconnect", "--threads", "1")
+    with Served(tmp_path, *arguments, gevent=gevent) as served:
+        first = served.asks("/late", waits=False)
+        served.server.until(lambda: not first.getblocking() or True, "the first")
+        second = served.asks("/wait", waits=False)
+        second.shutdown(socket.SHUT_WR)
+        assert first.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        assert second.recv(1 << 16) == b""
+        assert not served.has("GET /wait", "began")
+        served.server.until(lambda: "/wait" in served.endings(), "its line in the access log")
+        assert served.endings()["/wait"] == "cancelled"
+
+
+@MODES
+def test_no_exception_reaches_another_request(tmp_path, gevent):
+    """Clients that leave at random moments of quick requests, beside others that stay."""
+    app = '''
+def app(environ, start_response):
+    total = 0
+    try:
+        for number in range(2000):
+            total += number
+    except BaseException as error:
+        print("interrupted", environ["PATH_INFO"], type(error).__name__, flush=True)
+        raise
+    start_response("200 OK", [("Content-Length", "4")])
+    return [b"done"]
+'''
+    with Served(tmp_path, "--cancel-on-disconnect", "all", "--threads", "4", gevent=gevent, app=app) as served:
+        address = served.server.address
+        with socket.create_connection((address.host, address.port)) as stays:
+            for number in range(400):
+                leaves = [socket.create_connection((address.host, address.port)) for _ in range(3)]
+                for client in leaves:
+                    client.sendall(b"GET /leaves HTTP/1.1\r\nHost: test\r\n\r\n" * (1 + number % 3))
+                stays.sendall(b"GET /stays HTTP/1.1\r\nHost: test\r\n\r\n")
+                for client in leaves:
+                    reset(client)
+                received = b""
+                while not received.endswith(b"done"):
+                    more = stays.recv(1 << 16)
+                    assert more, (received, served.server.log)
+                    received += more
+                assert received.startswith(b"HTTP/1.1 200"), received
+        assert "interrupted /stays" not in served.server.log
+        assert "Traceback" not in served.server.log
+
+
+def test_the_command_that_waits_is_not_held_by_what_the_test_left(tmp_path):
+    """At the end of the server the thread of the callbacks ends, too: a worker is replaced without delay."""
+    with Served(tmp_path, "--cancel-on-disconnect", "safe") as served:
+        reset(served.asks("/wait"))
+        served.server.until(lambda: served.has("GET /wait", "ClientDisconnected", False), "the exception")
+        served.server.tell(signal.SIGHUP)
+        served.server.logged("ready in", 2)
+        served.server.logged("drained")
+
+
+def test_cancelled_requests_are_counted_by_their_own_ending(tmp_path):
+    at = free_address()
+    with Served(tmp_path, "--cancel-on-disconnect", "safe", "--status", at.bind) as served:
+        reset(served.asks("/wait"))
+
+        def counted():
+            with urllib.request.urlopen(f"{at.url}/metrics") as answer:
+                return re.search(r'tailrace_responses_ended_total\{.*ending="cancelled".*\} 1', answer.read().decode())
+
+        served.server.until(counted, "the figure")
+
+
+DATABASE = """
+import threading
+import time
+
+import tailrace
+%s
+
+connections = threading.local()
+events = []
+
+def app(environ, start_response):
+    path = environ["PATH_INFO"]
+    if path == "/running":
+        with connect() as connection, connection.cursor() as cursor:
+            cursor.execute("select count(*) from pg_stat_activity where query like '%%pg_sleep(60)%%' and state = 'active' and pid <> pg_backend_pid()")
+            body = str(cursor.fetchone()[0]).encode()
+    else:
+        connection = connect()
+        try:
+            with connection.cursor() as cursor, environ["tailrace.on_disconnect"](connection.cancel):
+                cursor.execute("select pg_sleep(60)")
+        except tailrace.ClientDisconnected:
+            raise
+        except Exception as error:
+            print("query:", type(error).__name__, flush=True)
+        finally:
+            connection.close()
+        body = b"done"
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [body]
+"""
+DRIVERS = {
+    "psycopg2": "import psycopg2\ndef connect():\n    return psycopg2.connect(DSN)",
+    "psycopg": "import psycopg\ndef connect():\n    return psycopg.connect(DSN)",
+}
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    with Postgres() as server:
+        yield server
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@MODES
+def test_a_query_ends_when_its_client_leaves(tmp_path, postgres, driver, gevent):
+    need_module(driver)
+    app = DATABASE % DRIVERS[driver].replace("DSN", repr(postgres.dsn))
+    if gevent and driver == "psycopg2":
+        app = "from psycogreen.gevent import patch_psycopg\npatch_psycopg()\n" + app
+    with Served(tmp_path, gevent=gevent, app=app) as served:
+        running = lambda: int(served.server.get("/running").body)
+        client = served.asks("/query", waits=False)
+        served.server.until(lambda: running() == 1, "the query")
+        reset(client)
+        served.server.until(lambda: running() == 0, "the end of the query")
+        served.server.logged("query: QueryCanceled")
