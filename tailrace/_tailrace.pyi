@@ -12,6 +12,7 @@ __all__ = [
     "SETTINGS",
     "Certificates",
     "ClientDisconnected",
+    "ClientDisconnectedError",
     "ErrorStream",
     "FileWrapper",
     "GreenletRunner",
@@ -249,9 +250,6 @@ Overdue: TypeAlias = tuple[int, int, str, float, str]
 """A request past its deadline: runner slot, serial number, method and target, seconds in the application, what its
 client got."""
 
-Leaving: TypeAlias = tuple[int, int, bool]
-"""A request whose client has left: runner slot, serial number, whether it is to be cancelled."""
-
 @final
 class GreenletRunner:
     """A server whose requests run in the greenlets of one thread, the hub's; made by `Server.greenlet_runner`.
@@ -270,11 +268,12 @@ class GreenletRunner:
     def fileno(self, /) -> int:
         """The wakeup: a descriptor that is readable when there are requests or `take` has something to return."""
 
-    def take(self, /) -> tuple[list[int], list[Overdue], list[Leaving], bool] | None:
+    def take(self, /) -> tuple[list[int], list[Overdue], list[tuple[int, int, bool]], bool] | None:
         """Answers the wakeup. The next `wants_greenlet` begins a slice of time for requests.
 
-        Returns the tickets whose greenlets may go on, the requests past their deadline, and whether the server has
-        ended, which is returned once and last; None when there are only requests."""
+        Returns the tickets whose greenlets may go on, the requests past their deadline, those whose client has left
+        (runner slot, serial number, whether to cancel it), and whether the server has ended, which is returned once and
+        last; None when there are only requests."""
 
     def wake(self, /) -> None:
         """Makes the wakeup readable, so that `take` is called again. Any thread."""
@@ -321,8 +320,8 @@ class GreenletRunner:
         """Whether a request may be cancelled because its client has left: `may_interrupt`, and its response has not
         ended."""
 
-    def subscriptions(self, slot: int, serial: int, /) -> list[Subscription]:
-        """What is to be called because the client of this request has left."""
+    def subscriptions(self, slot: int, serial: int, /) -> list[Any]:
+        """The subscriptions of this request, whose client has left."""
 
     def interrupt(self, slot: int, serial: int, runner: greenlet, /) -> bool:
         """Raises RequestTimeout in the hub's thread if it runs this request, which may be interrupted. Any thread."""

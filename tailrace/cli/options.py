@@ -165,7 +165,8 @@ ACCESS_LOG_ATOMS: Final = {
     "waited_ms": "time that the application thread waited for the client to accept queued bytes, in milliseconds",
     "held_ms": "time that the complete response was held for other requests (`--hold-writes`), in milliseconds",
     "delivery": "how it was sent: `one-write`, `direct`, `coalesced`, `sendfile`, `compressed`, `spilled`, `none`",
-    "ending": "`complete`, `client-gone`, `broken`, `timed-out` (past its deadline) or `cut` (when the server stopped)",
+    "ending": "`complete`, `client-gone`, `broken`, `timed-out` (past its deadline), `cut` (when the server stopped) "
+    "or `cancelled` (`--cancel-on-disconnect`)",
     "host": "`Host` field",
     "referer": "`Referer` field",
     "user_agent": "`User-Agent` field",

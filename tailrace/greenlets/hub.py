@@ -36,7 +36,7 @@ from tailrace.greenlets import overdue, stacks
 from tailrace.greenlets.monitor import Monitor
 
 if TYPE_CHECKING:
-    from tailrace._tailrace import Leaving, Overdue, Server
+    from tailrace._tailrace import Overdue, Server
 
 READABLE: Final = 1
 # At most this many worker greenlets park; further ones end. A parked one takes about 20 KiB of memory; creating one
@@ -154,10 +154,10 @@ class WorkerGreenlets:
         # By the number of the request that is past its deadline.
         self._timers: dict[int, Any] = {}
         # What `take` has returned, and what of it is still to be done.
-        self._taken: list[tuple[list[int], list[Overdue], list[Leaving], bool]] = []
+        self._taken: list[tuple[list[int], list[Overdue], list[tuple[int, int, bool]], bool]] = []
         self._tickets: deque[int] = deque()
         self._late: deque[Overdue] = deque()
-        self._leaving: deque[Leaving] = deque()
+        self._leaving: deque[tuple[int, int, bool]] = deque()
         self._is_over = False
         self._has_ended = False
         self._on_end = on_end

@@ -1,6 +1,6 @@
 """A callback for the case that the client of a request disconnects (`environ["tailrace.on_disconnect"]`).
 
-Thread: that of the request makes and ends it; `run` is called on another thread, or with `--gevent` in another greenlet.
+Thread: that of the request makes and ends it; `run` is called on another thread, or with `--gevent` in a greenlet.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Subscription:
         with self._running:
             pass
 
-    def __enter__(self) -> Subscription:
+    def __enter__(self) -> Subscription:  # noqa: PYI034 - typing.Self is of Python 3.11
         return self
 
     def __exit__(self, *raised: object) -> None:

@@ -48,7 +48,9 @@ class Postgres:
         data = str(self.folder / "data")
         self._run("initdb", "--auth=trust", "--username=tests", "--no-sync", "--pgdata", data)
         options = f"-c listen_addresses='' -c unix_socket_directories={self.folder} -c fsync=off"
-        self._run("pg_ctl", "--pgdata", data, "--wait", "--log", str(self.folder / "log"), "--options", options, "start")
+        self._run(
+            "pg_ctl", "--pgdata", data, "--wait", "--log", str(self.folder / "log"), "--options", options, "start"
+        )
         return self
 
     def __exit__(self, *exception: object) -> None:

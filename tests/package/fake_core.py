@@ -22,7 +22,8 @@ class Core:
         self.queue = deque()
         self.running = {}
         self.raised = []
-        self.told = ([], [], False)
+        self.told = ([], [], [], False)
+        self.subscribed = {}
         self.slots = list(range(most + 8, -1, -1))
         self.requests = 0
         self.overdue_now = []
@@ -40,11 +41,12 @@ class Core:
         self.queue.extend(requests)
         os.eventfd_write(self.wakeup, 1)
 
-    def tell(self, *, tickets=(), overdue=(), ended=False):
+    def tell(self, *, tickets=(), overdue=(), leaving=(), ended=False):
         """Something happened on the I/O side."""
         self.told[0].extend(tickets)
         self.told[1].extend(overdue)
-        self.told = (self.told[0], self.told[1], ended)
+        self.told[2].extend(leaving)
+        self.told = (*self.told[:3], ended)
         os.eventfd_write(self.wakeup, 1)
 
     def close(self):
@@ -71,7 +73,7 @@ class Core:
     def take(self):
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.wakeup)
-        told, self.told = self.told, ([], [], False)
+        told, self.told = self.told, ([], [], [], False)
         return told if any(told) else None
 
     def wants_greenlet(self):
@@ -136,6 +138,12 @@ class Core:
 
     def may_interrupt(self, slot, serial):
         return self.is_running(slot, serial) and serial not in self.closing
+
+    def may_cancel(self, slot, serial):
+        return self.may_interrupt(slot, serial)
+
+    def subscriptions(self, slot, serial):
+        return self.subscribed.get((slot, serial), [])
 
     def overdue(self):
         return self.overdue_now

@@ -13,7 +13,7 @@ import gevent.local
 import pytest
 from greenlet import GreenletExit, getcurrent
 
-from tailrace import RequestTimeout
+from tailrace import ClientDisconnected, RequestTimeout
 from tailrace.greenlets import hub
 from tailrace.greenlets.hub import WorkerGreenlet, WorkerGreenlets
 
@@ -350,6 +350,38 @@ def test_a_waiting_request_past_its_deadline_gets_requesttimeout_and_not_its_tic
     core.tell(tickets=[7], overdue=[late(next(iter(core.running)), 1)])
     settle()
     assert [type(error) for error in core.raised] == [RequestTimeout]
+
+
+@on_a_hub
+def test_a_request_whose_client_has_left_is_cancelled_in_its_own_greenlet(core, greenlets, ended):
+    called = []
+
+    class Waits:
+        def run(self):
+            gevent.sleep(0.01)
+            called.append(getcurrent())
+
+    def sleeps():
+        gevent.sleep(1000)
+
+    def neighbour():
+        assert core.pause(7, None)
+
+    core.ask(sleeps, neighbour)
+    settle()
+    slot, (serial, _) = next((slot, found) for slot, found in core.running.items() if found[1] is sleeps)
+    core.subscribed = {(slot, serial): [Waits(), Waits()]}
+    core.tell(leaving=[(slot, 1234, True), (slot, serial, False)])
+    while len(called) < 2:
+        gevent.sleep(0.005)
+    assert len(set(called)) == 2 and core.raised == []
+    assert not any(isinstance(each, WorkerGreenlet) for each in called)
+    core.tell(leaving=[(slot, serial, True)])
+    settle()
+    assert [type(error) for error in core.raised] == [ClientDisconnected]
+    core.tell(tickets=[7])
+    settle()
+    assert len(core.raised) == 1 and not core.running
 
 
 @on_a_hub

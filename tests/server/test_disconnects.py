@@ -9,10 +9,12 @@ import struct
 import urllib.request
 
 import pytest
+from frameworks.process import Process
 from harness.addresses import free_address
+from harness.fronts import nginx_with
 from harness.operated import Operated
 from harness.postgres import Postgres
-from harness.tools import need_module
+from harness.tools import need_module, need_tool
 
 APP = """
 import json
@@ -30,7 +32,7 @@ def note(*what):
 def wait(name):
     # In short steps: an exception is raised in a thread when that runs Python code.
     try:
-        for _ in range(1000):
+        for _ in range(200):
             time.sleep(0.01)
     except BaseException as error:
         note(name, type(error).__name__, isinstance(error, Exception))
@@ -221,20 +223,20 @@ def test_half_close_is_no_disconnect_unless_asked_for(tmp_path, gevent):
         (tmp_path / option).mkdir()
         arguments = ("--cancel-on-disconnect", "safe", "--half-close", option)
         with Served(tmp_path / option, *arguments, gevent=gevent) as served:
-            client = served.asks("/iterates")
-            client.shutdown(socket.SHUT_WR)
-            if option == "disconnect":
-                served.server.until(lambda: served.has("GET /iterates", "cleaned up"), "the end")
-                assert served.has("GET /iterates", "ClientDisconnected")
-                served.server.until(lambda: "/iterates" in served.endings(), "its line in the access log")
-                assert served.endings()["/iterates"] == "cancelled"
-            else:
-                received = b""
-                while received.count(b"x") < 50:
-                    received += client.recv(1 << 16)
-                assert not served.has("GET /iterates", "cleaned up")
-                reset(client)
-                served.server.until(lambda: served.has("GET /iterates", "cleaned up"), "the end")
+            with served.asks("/iterates") as client:
+                client.shutdown(socket.SHUT_WR)
+                if option == "disconnect":
+                    served.server.until(lambda: served.has("GET /iterates", "cleaned up"), "the end")
+                    assert served.has("GET /iterates", "ClientDisconnected")
+                    served.server.until(lambda: "/iterates" in served.endings(), "its line in the access log")
+                    assert served.endings()["/iterates"] == "cancelled"
+                else:
+                    received = b""
+                    while received.count(b"x") < 50:
+                        received += client.recv(1 << 16)
+                    assert not served.has("GET /iterates", "cleaned up")
+                    reset(client)
+                    served.server.until(lambda: served.has("GET /iterates", "cleaned up"), "the end")
 
 
 @MODES
@@ -261,12 +263,10 @@ def test_an_application_may_catch_it(tmp_path, gevent):
 def test_a_queued_request_whose_client_has_left_never_runs(tmp_path, gevent):
     arguments = ("--cancel-on-disconnect", "safe", "--half-close", "disconnect", "--threads", "1")
     with Served(tmp_path, *arguments, gevent=gevent) as served:
-        first = served.asks("/late", waits=False)
-        served.server.until(lambda: not first.getblocking() or True, "the first")
-        second = served.asks("/wait", waits=False)
-        second.shutdown(socket.SHUT_WR)
-        assert first.recv(1 << 16).startswith(b"HTTP/1.1 200")
-        assert second.recv(1 << 16) == b""
+        with served.asks("/late", waits=False) as first, served.asks("/wait", waits=False) as second:
+            second.shutdown(socket.SHUT_WR)
+            assert first.recv(1 << 16).startswith(b"HTTP/1.1 200")
+            assert second.recv(1 << 16) == b""
         assert not served.has("GET /wait", "began")
         served.server.until(lambda: "/wait" in served.endings(), "its line in the access log")
         assert served.endings()["/wait"] == "cancelled"
@@ -275,7 +275,7 @@ def test_a_queued_request_whose_client_has_left_never_runs(tmp_path, gevent):
 @MODES
 def test_no_exception_reaches_another_request(tmp_path, gevent):
     """Clients that leave at random moments of quick requests, beside others that stay."""
-    app = '''
+    app = """
 def app(environ, start_response):
     total = 0
     try:
@@ -286,7 +286,7 @@ def app(environ, start_response):
         raise
     start_response("200 OK", [("Content-Length", "4")])
     return [b"done"]
-'''
+"""
     with Served(tmp_path, "--cancel-on-disconnect", "all", "--threads", "4", gevent=gevent, app=app) as served:
         address = served.server.address
         with socket.create_connection((address.host, address.port)) as stays:
@@ -307,14 +307,14 @@ def app(environ, start_response):
         assert "Traceback" not in served.server.log
 
 
-def test_the_command_that_waits_is_not_held_by_what_the_test_left(tmp_path):
-    """At the end of the server the thread of the callbacks ends, too: a worker is replaced without delay."""
+def test_a_worker_that_has_cancelled_a_request_is_replaced_at_once(tmp_path):
+    """The thread that cancelled it ends with the server."""
     with Served(tmp_path, "--cancel-on-disconnect", "safe") as served:
         reset(served.asks("/wait"))
         served.server.until(lambda: served.has("GET /wait", "ClientDisconnected", False), "the exception")
         served.server.tell(signal.SIGHUP)
         served.server.logged("ready in", 2)
-        served.server.logged("drained")
+        served.server.logged("has ended")
 
 
 def test_cancelled_requests_are_counted_by_their_own_ending(tmp_path):
@@ -330,20 +330,18 @@ def test_cancelled_requests_are_counted_by_their_own_ending(tmp_path):
 
 
 DATABASE = """
-import threading
 import time
 
 import tailrace
 %s
 
-connections = threading.local()
-events = []
+ACTIVE = "select count(*) from pg_stat_activity where query = 'select pg_sleep(60)' and state = 'active'"
 
 def app(environ, start_response):
     path = environ["PATH_INFO"]
     if path == "/running":
         with connect() as connection, connection.cursor() as cursor:
-            cursor.execute("select count(*) from pg_stat_activity where query like '%%pg_sleep(60)%%' and state = 'active' and pid <> pg_backend_pid()")
+            cursor.execute(ACTIVE)
             body = str(cursor.fetchone()[0]).encode()
     else:
         connection = connect()
@@ -380,9 +378,128 @@ def test_a_query_ends_when_its_client_leaves(tmp_path, postgres, driver, gevent)
     if gevent and driver == "psycopg2":
         app = "from psycogreen.gevent import patch_psycopg\npatch_psycopg()\n" + app
     with Served(tmp_path, gevent=gevent, app=app) as served:
-        running = lambda: int(served.server.get("/running").body)
         client = served.asks("/query", waits=False)
-        served.server.until(lambda: running() == 1, "the query")
+        served.server.until(lambda: served.server.get("/running").body == b"1", "the query")
         reset(client)
-        served.server.until(lambda: running() == 0, "the end of the query")
+        served.server.until(lambda: served.server.get("/running").body == b"0", "the end of the query")
         served.server.logged("query: QueryCanceled")
+
+
+@pytest.mark.parametrize(("unix", "option"), [(False, "disconnect"), (True, "continue")], ids=["tcp", "unix"])
+def test_behind_nginx_a_disconnect_is_seen(tmp_path, unix, option):
+    """nginx closes its connection by a FIN, which a UNIX socket shows as closed in both directions."""
+    listen, way = free_address(), tmp_path / "app.sock"
+    more = ("--bind", f"unix:{way}") if unix else ()
+    with Served(tmp_path, "--cancel-on-disconnect", "safe", "--half-close", option, *more) as served:
+        upstream = f"unix:{way}:" if unix else served.server.address.bind
+        site = f"server {{ listen {listen.bind}; location / {{ proxy_pass http://{upstream}; }} }}"
+        nginx = nginx_with(site)
+        with Process(need_tool(nginx.executable), *nginx.arguments, address=listen, files=nginx.files):
+            with socket.create_connection((listen.host, listen.port)) as client:
+                client.sendall(b"GET /wait HTTP/1.1\r\nHost: test\r\n\r\n")
+                served.server.until(lambda: served.has("GET /wait", "began"), "the request")
+            served.server.until(lambda: served.has("GET /wait", "ClientDisconnected", False), "the exception")
+
+
+DJANGO = """
+import json
+import time
+
+import django
+from django.conf import settings
+
+settings.configure(
+    ALLOWED_HOSTS=["*"],
+    ROOT_URLCONF=__name__,
+    SECRET_KEY="tests",
+    DATABASES={
+        "default": {"ENGINE": "django.db.backends.postgresql", "HOST": HOST, "USER": "tests", "NAME": "postgres"}
+    },
+)
+django.setup()
+
+from django.core.wsgi import get_wsgi_application
+from django.db import DatabaseError, connection
+from django.http import HttpResponse
+from django.urls import path
+
+ACTIVE = "select count(*) from pg_stat_activity where query = 'select pg_sleep(60)' and state = 'active'"
+events = []
+
+def slow(request):
+    connection.ensure_connection()
+    with request.META["tailrace.on_disconnect"](connection.connection.cancel), connection.cursor() as cursor:
+        try:
+            cursor.execute("select pg_sleep(60)")
+        except DatabaseError as error:
+            events.append(type(error).__name__)
+            raise
+    return HttpResponse("done")
+
+def running(request):
+    with connection.cursor() as cursor:
+        cursor.execute(ACTIVE)
+        return HttpResponse(str(cursor.fetchone()[0]))
+
+urlpatterns = [
+    path("slow", slow),
+    path("running", running),
+    path("events", lambda request: HttpResponse(json.dumps(events))),
+]
+app = get_wsgi_application()
+"""
+
+
+def test_a_view_of_django_ends_with_its_query(tmp_path, postgres):
+    app = DJANGO.replace("HOST,", f"{str(postgres.folder)!r},")
+    with Served(tmp_path, "--cancel-on-disconnect", "safe", app=app) as served:
+        client = served.asks("/slow", waits=False)
+        served.server.until(lambda: served.server.get("/running").body == b"1", "the query")
+        reset(client)
+        served.server.until(lambda: served.server.get("/running").body == b"0", "the end of the query")
+        served.server.until(lambda: "/slow" in served.endings(), "its line in the access log")
+        assert served.endings()["/slow"] == "cancelled"
+        # The worker and its connections to the database are as good as before.
+        assert served.server.get("/running").status == 200
+
+
+RECIPES = """
+import json
+import subprocess
+
+events = []
+
+def app(environ, start_response):
+    path, on_disconnect = environ["PATH_INFO"], environ["tailrace.on_disconnect"]
+    if path == "/events":
+        body = json.dumps(events).encode()
+    elif path == "/process":
+        with subprocess.Popen(["sleep", "60"]) as process, on_disconnect(process.kill):
+            events.append([0, "GET /process", "began"])
+            process.wait()
+        events.append([0, "GET /process", process.returncode])
+        body = b"done"
+    elif path == "/greenlets":
+        import gevent
+        workers = [gevent.spawn(gevent.sleep, 60) for _ in range(3)]
+        with on_disconnect(lambda: gevent.killall(workers, block=False)):
+            events.append([0, "GET /greenlets", "began"])
+            gevent.joinall(workers)
+        events.append([0, "GET /greenlets", [each.dead for each in workers]])
+        body = b"done"
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [body]
+"""
+
+
+@MODES
+def test_a_subprocess_is_killed_when_the_client_leaves(tmp_path, gevent):
+    with Served(tmp_path, gevent=gevent, app=RECIPES) as served:
+        reset(served.asks("/process"))
+        served.server.until(lambda: served.has("GET /process", -9), "the end of the process")
+
+
+def test_greenlets_of_a_request_are_killed_when_the_client_leaves(tmp_path):
+    with Served(tmp_path, gevent=True, app=RECIPES) as served:
+        reset(served.asks("/greenlets"))
+        served.server.until(lambda: served.has("GET /greenlets", [True] * 3), "their end")

@@ -113,7 +113,7 @@ const EXPLANATIONS = {
   ended_target: "Method and target of the request. Open it to see where its time went, and what to fix.",
   ended_at: "When the response was over, by this computer's clock.",
   ended_total: "From the complete request to the last byte that the kernel was given.",
-  ended_ending: "The status that was sent, and how the response ended if it is not complete: broken off (the application failed after the head), timed out, cut off (the server ended), or client gone.",
+  ended_ending: "The status that was sent, and how the response ended if it is not complete: broken off (the application failed after the head), timed out, cut off (the server ended), client gone, or cancelled (the client was gone, and the application was interrupted).",
 
   stack: "The calls of the thread at the moment of reading, the innermost first.",
   thread_state: "running: computes. waiting: for what stands behind it, such as a lock, sleep or a socket. waiting for the interpreter: another thread holds it (the GIL). sending: its client takes its time. idle: nothing to do.",

@@ -37,13 +37,13 @@ function longest({ last }) {
 }
 
 // What the client has got: with a status, what broke after the head is visible only in the ending.
-const ENDINGS = { "client-gone": "client gone", broken: "broken off", "timed-out": "timed out", cut: "cut off" };
+const ENDINGS = { "client-gone": "client gone", broken: "broken off", "timed-out": "timed out", cut: "cut off", cancelled: "cancelled" };
 function outcome({ status, ending }) {
   if (ending === "complete") return String(status);
   return status ? `${status}, then ${ENDINGS[ending] ?? ending}` : (ENDINGS[ending] ?? ending);
 }
 
-const isAlarming = ({ status, ending }) => status >= 500 || !["complete", "client-gone"].includes(ending);
+const isAlarming = ({ status, ending }) => status >= 500 || !["complete", "client-gone", "cancelled"].includes(ending);
 
 // Each outcome of the last responses, the most frequent first.
 function drawEndings(cell, { last }) {

@@ -158,7 +158,7 @@ const FAMILIES: [Row; 10] = families! {
         "`2xx` and so on; `none` if the client disconnected first.";
     "endings" in deliveries: counter "requests" "tailrace_responses_ended" by "ending"
         "Responses by ending."
-        "`complete`, `client-gone`, `broken`, `timed-out` or `cut`.";
+        "`complete`, `client-gone`, `broken`, `timed-out`, `cut` or `cancelled`.";
     "paths" in deliveries: counter "requests" "tailrace_responses_delivered" by "path"
         "Responses by how their bodies were sent."
         "See [paths](status-json.md#paths).";
