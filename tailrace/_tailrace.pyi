@@ -25,6 +25,8 @@ __all__ = [
     "RequestTimeout",
     "Scoreboard",
     "Server",
+    "SharedNumber",
+    "SharedNumbers",
     "__version__",
     "check_access_log_format",
     "check_request_id",
@@ -189,8 +191,48 @@ class LogStream:
         """From now on a thread writes what waits, and ends afterwards."""
 
 @final
+class SharedNumber:
+    """One of `SharedNumbers`. Any thread."""
+
+    def add(self, amount: float, /) -> None:
+        """Adds to it."""
+
+    def set(self, value: float, /) -> None:
+        """Sets it."""
+
+    def get(self) -> float:
+        """Its value."""
+
+@final
+class SharedNumbers:
+    """Numbers that this process shares by name with those it forks. Any thread."""
+
+    MOST: Final[int]
+    """How many there may be."""
+
+    def __new__(cls) -> SharedNumbers:
+        """None yet. Raises OSError."""
+
+    def number(self, name: str, owner: int = 0, /) -> SharedNumber | None:
+        """The number of this name, 0 at first; None: there is no place for it, or its name is longer than 480 bytes.
+
+        owner: the process whose own it is; 0: all share it. Raises OverflowError."""
+
+    def all(self) -> list[tuple[str, int, float]]:
+        """All of them: name, owner, value."""
+
+    def refused(self) -> int:
+        """How many found no place."""
+
+    def forget(self, owner: int, /) -> None:
+        """A process has ended: its own numbers are gone. Raises OverflowError."""
+
+@final
 class Scoreboard:
     """The state of all workers of a master, in memory that they share. Made by the master before it forks."""
+
+    numbers: Final[SharedNumbers]
+    """The metrics of the application."""
 
     def __new__(cls, slots: int, threads: int, query_masking: str) -> Scoreboard:
         """A scoreboard for this many workers, each with this many threads. query_masking: the value of the option.

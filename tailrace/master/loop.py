@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, NoReturn
 
+from tailrace import metrics
 from tailrace._tailrace import Scoreboard
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.errors import WorkerError
@@ -104,6 +105,7 @@ class Master:
         self._states = States()
         threads = settings.concurrency
         self._board = Scoreboard(places, threads, settings.query_masking)
+        metrics.use(self._board.numbers)
         self._threads_each = 1 if settings.debug else threads
         self._tally = Tally(self._board.deliveries(0))
         self._plan = Plan(count, places, settings.graceful_timeout, settings.reload_trial)
@@ -368,6 +370,7 @@ class Master:
         self._publish()
         self._board.keep(ended.place, ended.number, self._plan.has_current_code(ended))
         self._board.clear(ended.place)
+        self._board.numbers.forget(ended.pid)
         return verdict
 
     # Actions

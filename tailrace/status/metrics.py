@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
+from tailrace import metrics
+from tailrace._tailrace import SharedNumbers
 from tailrace.status import series
 from tailrace.status.counts import Histogram
 from tailrace.status.memory import Memory
 from tailrace.status.snapshot import Snapshot
-from tailrace.status.table import EXPIRY, INFO, PROPORTIONAL, RESIDENT, Metric
+from tailrace.status.table import COUNTER, EXPIRY, INFO, PROPORTIONAL, REFUSED, RESIDENT, Metric
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -45,9 +48,22 @@ class _Family:
         return "".join(lines)
 
 
-def exposition(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> bytes:
-    """The metrics as text. A character of the application's name that UTF-8 does not have is a question mark."""
-    return "".join(each.text() for each in _families(taken, memory, version)).encode(errors="replace")
+def exposition(taken: Snapshot, memory: Mapping[int, Memory], version: str, numbers: SharedNumbers) -> bytes:
+    """The metrics as text. A character of the application's name that UTF-8 does not have is a question mark.
+
+    numbers: the metrics of the application."""
+    families = chain(_families(taken, memory, version), _of_application(numbers))
+    return "".join(each.text() for each in families).encode(errors="replace")
+
+
+def _of_application(numbers: SharedNumbers) -> Iterator[_Family]:
+    for name, (kind, said, samples) in metrics.read(numbers).items():
+        family = _Family(Metric("application", "", kind, "", "", name, said))
+        # What a counter's name ends with is a part of the name of its family.
+        found = [("" if kind == COUNTER else each.suffix, each.labels, each.value) for each in samples]
+        family.samples.extend(found)
+        yield family
+    yield _Family(REFUSED).add(numbers.refused())
 
 
 def _families(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> Iterator[_Family]:

@@ -135,7 +135,11 @@ class Pages:
 
     def _metrics(self, _environ: WSGIEnvironment) -> _Answer:
         taken = self._take()
-        return "200 OK", metrics.CONTENT_TYPE, metrics.exposition(taken, self._memory(taken), __version__)
+        return (
+            "200 OK",
+            metrics.CONTENT_TYPE,
+            metrics.exposition(taken, self._memory(taken), __version__, self._board.numbers),
+        )
 
     def _look(self, with_requests: bool) -> dict[str, Any]:
         """For the feed: the document, without what would delay a worker."""

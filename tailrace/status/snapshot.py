@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tailrace.status import counts
 from tailrace.status.state import DRAINING, HUNG, SERVING, STARTING, State, WorkerState
 from tailrace.status.table import FIGURES
+
+if TYPE_CHECKING:
+    from tailrace._tailrace import SharedNumbers
 
 # A worker counts as hung when its heartbeat, or an answer of its interpreter, is late for this long (seconds).
 # Heartbeats come once a second, and one may be late.
@@ -27,6 +30,10 @@ _ATTEMPTS: Final = 100
 
 class Board(Protocol):
     """The scoreboard, as far as it is read here."""
+
+    @property
+    def numbers(self) -> SharedNumbers:
+        """The metrics of the application."""
 
     def counters(self, place: int, /) -> dict[str, int]:
         """Counters and gauges of a place."""

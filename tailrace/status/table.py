@@ -75,9 +75,14 @@ EXPIRY: Final = Metric(
     "When a certificate of an https:// address expires, in Unix time.",
     "`- time()` gives the seconds that are left.",
 )
+REFUSED: Final = Metric(
+    *("workers", "", COUNTER, "", "", "tailrace_application_metrics_refused"),
+    "Metrics of the application that found no room.",
+    "The log names the first one. See [Prometheus](../guides/prometheus.md#application-metrics).",
+)
 # Those of a snapshot, in the order of `/metrics`.
 OF_SNAPSHOT: Final = (*_OF_MASTER, *(Metric(*row) for row in METRICS))
-TABLE: Final = (INFO, *OF_SNAPSHOT, RESIDENT, PROPORTIONAL, EXPIRY)
+TABLE: Final = (INFO, *OF_SNAPSHOT, RESIDENT, PROPORTIONAL, EXPIRY, REFUSED)
 # Those with a key in `counters` and `totals` of `/status.json`.
 FIGURES: Final = tuple(metric for metric in TABLE if metric.source == "counters")
 # Counters of these.

@@ -1,6 +1,6 @@
 """A scoreboard and a state for the tests of the status process: what it reads, without a process."""
 
-from tailrace._tailrace import Scoreboard
+from tailrace._tailrace import Scoreboard, SharedNumbers
 from tailrace.status import state
 from tailrace.status.state import SharedState, State, WorkerState
 
@@ -16,6 +16,7 @@ class Board:
         self.places, self.requests, self.signs = list(places), list(requests), signs
         self.delivered, self.stated = deliveries or {}, states or {}
         self.counted, self.ended = list(endpoints), recent or {}
+        self.numbers = SharedNumbers()
 
     def counters(self, place, /):
         return {**COUNTERS, **self.places[place]}

@@ -56,6 +56,7 @@ pub use observe::recent::Ended;
 pub use observe::record::{Ending, Path, Record, millis_between};
 pub use observe::scoreboard::{InFlight, Scoreboard, WorkerSlot, now as shared_now};
 pub use observe::server_log::ServerLog;
+pub use observe::shared_numbers::{MOST_NUMBERS, NamedNumber, SharedNumber, SharedNumbers};
 pub use observe::stats::Stats;
 
 // System calls, for the crate above as well.

@@ -90,6 +90,7 @@ mod runtime {
     pub(crate) mod scoreboard;
     pub(crate) mod server;
     pub(crate) mod settings;
+    pub(crate) mod shared_numbers;
     pub(crate) mod slow;
     pub(crate) mod static_files;
     pub(crate) mod threads;
@@ -104,7 +105,8 @@ use tailrace_server::allocator::WithReserve;
 
 use python::exceptions::{ClientDisconnected, RequestBodyError, RequestTimeout, client_disconnected_error};
 use runtime::{
-    certificates, deliveries, greenlet_runner, listeners, load, log_stream, scoreboard, server, settings, static_files,
+    certificates, deliveries, greenlet_runner, listeners, load, log_stream, scoreboard, server, settings,
+    shared_numbers, static_files,
 };
 
 #[global_allocator]
@@ -162,6 +164,8 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("Overdue", py.get_type::<PyTuple>().get_item(late)?)?;
     module.add("METRICS", scoreboard::metrics(py)?)?;
     module.add_class::<scoreboard::Scoreboard>()?;
+    module.add_class::<shared_numbers::SharedNumbers>()?;
+    module.add_class::<shared_numbers::SharedNumber>()?;
     module.add_function(wrap_pyfunction!(end_with_parent, module)?)?;
     module.add_function(wrap_pyfunction!(end_memory_thread, module)?)?;
     module.add_function(wrap_pyfunction!(python::collections::note_collection, module)?)?;

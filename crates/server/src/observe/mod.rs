@@ -15,4 +15,5 @@ pub(crate) mod recent;
 pub(crate) mod record;
 pub(crate) mod scoreboard;
 pub(crate) mod server_log;
+pub(crate) mod shared_numbers;
 pub(crate) mod stats;

@@ -11,12 +11,15 @@ use tailrace_server::{Ended, InFlight, Metric, MetricRow, Scoreboard as Board, W
 
 use crate::python::exceptions::os_error;
 use crate::runtime::settings::query_masking_of;
+use crate::runtime::shared_numbers::SharedNumbers;
 
 /// What the workers of a master are doing, in memory that they share.
 #[pyclass(frozen, name = "Scoreboard", module = "tailrace._tailrace")]
 pub(crate) struct Scoreboard {
     board: Board,
     masking: QueryMasking,
+    /// The metrics of the application.
+    numbers: Py<SharedNumbers>,
     /// The slot of all workers that have ended, behind those of workers.
     ended: usize,
 }
@@ -113,10 +116,17 @@ impl Scoreboard {
     /// slots: maximum number of workers. threads: of each. query_masking: the value of the option. Shared with
     /// processes that are forked later. Raises OSError, ValueError.
     #[new]
-    fn new(slots: usize, threads: usize, query_masking: &str) -> PyResult<Self> {
+    fn new(py: Python<'_>, slots: usize, threads: usize, query_masking: &str) -> PyResult<Self> {
         let masking = query_masking_of(query_masking)?;
         let board = Board::new(slots.saturating_add(1), threads).map_err(os_error)?;
-        Ok(Self { board, masking, ended: slots })
+        let numbers = Py::new(py, SharedNumbers::new()?)?;
+        Ok(Self { board, masking, numbers, ended: slots })
+    }
+
+    /// The metrics of the application.
+    #[getter]
+    fn numbers(&self, py: Python<'_>) -> Py<SharedNumbers> {
+        self.numbers.clone_ref(py)
     }
 
     /// Counters and gauges of the worker in a slot, also after its death.

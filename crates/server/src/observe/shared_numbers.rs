@@ -1,0 +1,312 @@
+//! Numbers that the processes of a server share by name: the metrics of the application.
+//!
+//! The master makes the memory before it forks. A number has a fixed place once it has been asked for, so that adding to
+//! it is one atomic operation, and it stays when the process that used it ends. A number with an owner, a process, is
+//! that process's own, and its place is free again when the owner has ended.
+//!
+//! There is no lock, because a process may be killed at any moment: a place is claimed, filled, and published. Two
+//! processes that ask for one name at the same time may publish two places; both then look for the lowest and take that
+//! one. Any thread.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::observe::guarded::text_of;
+use crate::os::shared_memory::shared_words;
+
+/// How many numbers there may be.
+pub const MOST_NUMBERS: usize = 4096;
+/// The longest name, in bytes.
+pub const LONGEST_NAME: usize = 8 * (PLACE - TEXT);
+
+/// Words of a place.
+const PLACE: usize = 64;
+// The words of a place.
+const STATE: usize = 0;
+const VALUE: usize = 1;
+const OWNER: usize = 2;
+const LENGTH: usize = 3;
+const TEXT: usize = 4;
+
+// The states of a place.
+const FREE: u64 = 0;
+const CLAIMED: u64 = 1;
+const PUBLISHED: u64 = 2;
+
+// The words before the places: how many places were ever claimed, and how many numbers found no place.
+const USED: usize = 0;
+const REFUSED: usize = 1;
+const FIRST: usize = PLACE;
+
+/// How often, and how long each time, to wait for a place that another process fills. It may have been killed.
+const TRIES: u32 = 20;
+const TRY: Duration = Duration::from_micros(100);
+
+/// See the module.
+#[derive(Clone, Copy)]
+pub struct SharedNumbers {
+    words: &'static [AtomicU64],
+}
+
+/// One of them.
+#[derive(Clone, Copy)]
+pub struct SharedNumber {
+    place: &'static [AtomicU64],
+}
+
+/// A number as [`SharedNumbers::all`] finds it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedNumber {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// The process whose own it is; 0: it is shared by all.
+    pub owner: u64,
+    /// Its value.
+    pub value: f64,
+}
+
+impl SharedNumbers {
+    /// None yet, in memory that this process shares with those it forks.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { words: shared_words(FIRST + MOST_NUMBERS * PLACE)? })
+    }
+
+    /// The number of this name and owner, 0 at first. `None`: there is no place for it, or its name is too long.
+    #[must_use]
+    pub fn number(&self, name: &[u8], owner: u64) -> Option<SharedNumber> {
+        if let Some(found) = self.find(name, owner, None) {
+            return Some(found);
+        }
+        let Some(claimed) = (name.len() <= LONGEST_NAME).then(|| self.claim()).flatten() else {
+            self.words[REFUSED].fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        let place = self.place(claimed);
+        place[VALUE].store(0, Ordering::Relaxed);
+        place[OWNER].store(owner, Ordering::Relaxed);
+        place[LENGTH].store(name.len() as u64, Ordering::Relaxed);
+        for (word, bytes) in place[TEXT..].iter().zip(name.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_ne_bytes(padded), Ordering::Relaxed);
+        }
+        // Sequentially consistent, as the look at the others is: of two processes, one sees what the other published.
+        place[STATE].store(PUBLISHED, Ordering::SeqCst);
+        let found = self.find(name, owner, Some(claimed)).unwrap_or(SharedNumber { place });
+        if !std::ptr::eq(found.place, place) {
+            place[STATE].store(FREE, Ordering::SeqCst);
+        }
+        Some(found)
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> Vec<NamedNumber> {
+        self.places()
+            .filter(|place| place[STATE].load(Ordering::Acquire) == PUBLISHED)
+            .map(|place| NamedNumber {
+                name: name_in(place),
+                owner: place[OWNER].load(Ordering::Relaxed),
+                value: SharedNumber { place }.get(),
+            })
+            .collect()
+    }
+
+    /// How many numbers found no place.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.words[REFUSED].load(Ordering::Relaxed)
+    }
+
+    /// A process has ended: its own numbers are gone.
+    pub fn forget(&self, owner: u64) {
+        for place in self.places() {
+            if owner != 0 && place[OWNER].load(Ordering::Relaxed) == owner {
+                let _ = place[STATE].compare_exchange(PUBLISHED, FREE, Ordering::SeqCst, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn place(&self, number: usize) -> &'static [AtomicU64] {
+        &self.words[FIRST + number * PLACE..][..PLACE]
+    }
+
+    /// Those that were ever claimed.
+    fn places(&self) -> impl Iterator<Item = &'static [AtomicU64]> + use<> {
+        let used = (self.words[USED].load(Ordering::SeqCst) as usize).min(MOST_NUMBERS);
+        self.words[FIRST..].chunks_exact(PLACE).take(used)
+    }
+
+    /// The lowest place of a name. `claimed`: the caller's own; waits for those below it that others are filling.
+    fn find(&self, name: &[u8], owner: u64, claimed: Option<usize>) -> Option<SharedNumber> {
+        for (number, place) in self.places().enumerate() {
+            let mut state = place[STATE].load(Ordering::SeqCst);
+            if claimed.is_some_and(|claimed| number < claimed) {
+                for _ in 0..TRIES {
+                    if state != CLAIMED {
+                        break;
+                    }
+                    thread::sleep(TRY);
+                    state = place[STATE].load(Ordering::SeqCst);
+                }
+            }
+            let is_it = || place[OWNER].load(Ordering::Relaxed) == owner && is_named(place, name);
+            if state == PUBLISHED && is_it() {
+                return Some(SharedNumber { place });
+            }
+        }
+        None
+    }
+
+    /// The number of a place that nobody else has from now on.
+    fn claim(&self) -> Option<usize> {
+        let claim = |place: &[AtomicU64]| {
+            place[STATE].compare_exchange(FREE, CLAIMED, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        };
+        if let Some(number) = self.places().position(claim) {
+            return Some(number);
+        }
+        loop {
+            let used = self.words[USED].load(Ordering::SeqCst);
+            if used as usize >= MOST_NUMBERS {
+                return None;
+            }
+            // Whoever makes the place known need not get it.
+            let _ = self.words[USED].compare_exchange(used, used + 1, Ordering::SeqCst, Ordering::Relaxed);
+            if claim(self.place(used as usize)) {
+                return Some(used as usize);
+            }
+        }
+    }
+}
+
+impl SharedNumber {
+    /// Adds to it.
+    #[inline]
+    pub fn add(&self, amount: f64) {
+        let value = &self.place[VALUE];
+        let mut bits = value.load(Ordering::Relaxed);
+        loop {
+            let sum = (f64::from_bits(bits) + amount).to_bits();
+            match value.compare_exchange_weak(bits, sum, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => bits = now,
+            }
+        }
+    }
+
+    /// Sets it.
+    pub fn set(&self, value: f64) {
+        self.place[VALUE].store(value.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Its value.
+    #[must_use]
+    pub fn get(&self) -> f64 {
+        f64::from_bits(self.place[VALUE].load(Ordering::Relaxed))
+    }
+}
+
+fn is_named(place: &[AtomicU64], name: &[u8]) -> bool {
+    place[LENGTH].load(Ordering::Relaxed) == name.len() as u64 && name_in(place) == name
+}
+
+fn name_in(place: &[AtomicU64]) -> Vec<u8> {
+    let length = usize::try_from(place[LENGTH].load(Ordering::Relaxed)).unwrap_or(0).min(LONGEST_NAME);
+    let words: Vec<u64> = place[TEXT..][..length.div_ceil(8)].iter().map(|word| word.load(Ordering::Relaxed)).collect();
+    text_of(&words, length)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::Ordering;
+    use std::sync::{Arc, Barrier};
+    use std::thread;
+
+    use super::{CLAIMED, LONGEST_NAME, MOST_NUMBERS, STATE, SharedNumbers, USED};
+
+    fn values(numbers: &SharedNumbers) -> Vec<(String, u64, f64)> {
+        let all = numbers.all().into_iter();
+        all.map(|number| (String::from_utf8(number.name).unwrap(), number.owner, number.value)).collect()
+    }
+
+    #[test]
+    fn a_number_is_found_by_its_name_and_owner() {
+        let numbers = SharedNumbers::new().unwrap();
+        for (name, owner, amount) in [("one", 0, 1.5), ("two", 0, 2.0), ("one", 7, 4.0), ("one", 0, 1.0), ("", 0, 0.0)]
+        {
+            numbers.number(name.as_bytes(), owner).unwrap().add(amount);
+        }
+        let expected = [("one", 0, 2.5), ("two", 0, 2.0), ("one", 7, 4.0), ("", 0, 0.0)];
+        assert_eq!(values(&numbers), expected.map(|(name, owner, value)| (String::from(name), owner, value)));
+        let one = numbers.number(b"one", 0).unwrap();
+        one.set(-8.0);
+        assert_eq!(numbers.number(b"one", 0).unwrap().get(), -8.0);
+    }
+
+    #[test]
+    fn numbers_of_a_process_that_has_ended_make_room() {
+        let numbers = SharedNumbers::new().unwrap();
+        numbers.number(b"shared", 0).unwrap().add(1.0);
+        for owner in 1..=2 * MOST_NUMBERS as u64 {
+            numbers.number(b"own", owner).unwrap().add(1.0);
+            numbers.forget(owner);
+        }
+        numbers.forget(0);
+        assert_eq!(values(&numbers), [(String::from("shared"), 0, 1.0)]);
+        // The next one in that place begins anew.
+        assert_eq!(numbers.number(b"next", 0).unwrap().get(), 0.0);
+        assert_eq!(numbers.refused(), 0);
+    }
+
+    #[test]
+    fn what_has_no_place_is_refused_and_counted() {
+        let numbers = SharedNumbers::new().unwrap();
+        assert!(numbers.number(&vec![b'a'; LONGEST_NAME + 1], 0).is_none());
+        for number in 0..MOST_NUMBERS {
+            assert!(numbers.number(format!("{number:0>1$}", LONGEST_NAME).as_bytes(), 0).is_some());
+        }
+        assert!(numbers.number(b"one more", 0).is_none());
+        assert_eq!((numbers.refused(), numbers.all().len()), (2, MOST_NUMBERS));
+        assert!(numbers.number(format!("{:0>1$}", 17, LONGEST_NAME).as_bytes(), 0).is_some());
+    }
+
+    #[test]
+    fn threads_that_ask_for_one_name_at_once_add_to_one_number() {
+        for _ in 0..200 {
+            let numbers = SharedNumbers::new().unwrap();
+            let barrier = Arc::new(Barrier::new(4));
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    let barrier = barrier.clone();
+                    thread::spawn(move || {
+                        barrier.wait();
+                        for name in [b"one".as_slice(), b"two"] {
+                            let number = numbers.number(name, 0).unwrap();
+                            (0..10).for_each(|_| number.add(1.0));
+                        }
+                    })
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            let mut values = values(&numbers);
+            values.sort_by(|one, other| one.0.cmp(&other.0));
+            assert_eq!(values, [(String::from("one"), 0, 40.0), (String::from("two"), 0, 40.0)]);
+        }
+    }
+
+    #[test]
+    fn a_process_that_was_killed_while_it_filled_a_place_holds_nobody_up() {
+        let numbers = SharedNumbers::new().unwrap();
+        numbers.words[USED].store(1, Ordering::SeqCst);
+        numbers.place(0)[STATE].store(CLAIMED, Ordering::SeqCst);
+        numbers.number(b"one", 0).unwrap().add(1.0);
+        assert_eq!(values(&numbers), [(String::from("one"), 0, 1.0)]);
+    }
+}

@@ -1,0 +1,482 @@
+"""Metrics of the application, which all workers share and `/metrics` of `--status` shows.
+
+    from tailrace import metrics
+
+    ORDERS = metrics.counter("shop_orders", "Orders that were placed.", ["payment"])
+    ORDERS.labels("card").inc()
+
+A value is in memory that the master has made before it forked, so it is exact over all workers and stays when a worker
+is replaced. It begins at 0 when the master starts, also the next one after SIGUSR2. Without workers, for example in
+tests or with another server, the functions do the same with memory of the process.
+
+`PrometheusValue` keeps the values of `prometheus_client` there, see `share_prometheus_client`.
+
+Thread: any. In a forked process, a gauge that each process has for itself gets a number of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from tailrace._tailrace import SharedNumber, SharedNumbers
+from tailrace.logs import log
+
+__all__ = [
+    "Counter",
+    "Gauge",
+    "Histogram",
+    "PrometheusValue",
+    "counter",
+    "gauge",
+    "histogram",
+    "share_prometheus_client",
+]
+
+GaugeMode = Literal["last", "sum", "max", "min"]
+
+# As in prometheus_client and Go's client (seconds).
+DEFAULT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+
+_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z", re.ASCII)
+_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z", re.ASCII)
+# Of a help text, so that its record fits.
+_LONGEST_HELP: Final = 200
+
+_lock = threading.RLock()
+_numbers: SharedNumbers | None = None
+_families: dict[str, _Family] = {}
+# All numbers of this process, which `use` moves to other memory, and a fork separates.
+_cells: list[_Cell] = []
+_has_refused = False
+
+
+class _Local:
+    """A number that found no place in the shared memory: it counts in this process alone, where nobody sees it."""
+
+    def __init__(self) -> None:
+        self._value = 0.0
+        self._lock = threading.Lock()
+
+    def add(self, amount: float) -> None:
+        with self._lock:
+            self._value += amount
+
+    def set(self, value: float) -> None:
+        self._value = value
+
+    def get(self) -> float:
+        return self._value
+
+
+class _Cell:
+    """A number with a name. is_own: each process has its own."""
+
+    __slots__ = ("is_own", "name", "number")
+
+    def __init__(self, name: str, is_own: bool) -> None:
+        self.name, self.is_own = name, is_own
+        self.number: SharedNumber | _Local = _find(name, is_own)
+        _cells.append(self)
+
+
+def _shared() -> SharedNumbers:
+    global _numbers
+    with _lock:
+        if _numbers is None:
+            _numbers = SharedNumbers()
+        return _numbers
+
+
+def _find(name: str, is_own: bool) -> SharedNumber | _Local:
+    global _has_refused
+    found = _shared().number(name, os.getpid() if is_own else 0)
+    if found is not None:
+        return found
+    if not _has_refused:
+        _has_refused = True
+        log.logger.error(
+            "metrics: no room for %s: at most %d numbers are shared, with up to 480 bytes of names and labels each; "
+            "further ones are not shown. Use fewer label values. This is logged once.",
+            name,
+            SharedNumbers.MOST,
+        )
+    return _Local()
+
+
+def use(numbers: SharedNumbers) -> None:
+    """The metrics of this process and of those that it forks are in this memory from now on. For the master."""
+    global _numbers
+    with _lock:
+        _numbers = numbers
+        for each in _cells:
+            value, each.number = each.number.get(), _find(each.name, each.is_own)
+            each.number.add(value)
+
+
+def _forked() -> None:
+    """In a forked process: what was the parent's own is not this one's."""
+    _lock.release()
+    for each in _cells:
+        if each.is_own:
+            each.number = _find(each.name, True)
+
+
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forked)
+
+
+def family_name(kind: str, name: str, help: str, mode: str) -> str:
+    """The name of the number by which others know of a metric; its value has no meaning."""
+    said = help.encode()[:_LONGEST_HELP].decode(errors="ignore")
+    return json.dumps(["metric", kind, name, said, mode], separators=(",", ":"), ensure_ascii=False)
+
+
+def sample_name(metric: str, suffix: str, labels: Iterable[tuple[str, str]]) -> str:
+    """The name of the number of a sample."""
+    return json.dumps(["sample", metric, suffix, list(labels)], separators=(",", ":"), ensure_ascii=False)
+
+
+class _Family:
+    """A metric, with its samples by their label values."""
+
+    kind: str = ""
+
+    def __init__(self, name: str, help: str, labels: Sequence[str], mode: str = "") -> None:
+        self.name, self.help, self.label_names, self.mode = name, help, tuple(labels), mode
+        self._samples: dict[tuple[str, ...], Any] = {}
+        _Cell(family_name(self.kind, name, help, mode), is_own=False)
+
+    def labels(self, *values: object, **named: object) -> Any:
+        """The sample with these label values, in the order of their names or by name. Raises ValueError."""
+        if named:
+            if values or set(named) != set(self.label_names):
+                raise ValueError(f"{self.name}: the labels are {_listed(self.label_names)}")
+            values = tuple(named[each] for each in self.label_names)
+        key = tuple(map(str, values))
+        if (found := self._samples.get(key)) is None:
+            if len(key) != len(self.label_names):
+                raise ValueError(f"{self.name}: the labels are {_listed(self.label_names)}")
+            with _lock:
+                if (found := self._samples.get(key)) is None:
+                    found = self._samples[key] = self._make(tuple(zip(self.label_names, key, strict=True)))
+        return found
+
+    def _make(self, labels: tuple[tuple[str, str], ...]) -> object:
+        raise NotImplementedError
+
+    @property
+    def _only(self) -> Any:
+        """The sample of a metric without labels. Raises ValueError."""
+        found = self._samples.get(())
+        return self.labels() if found is None else found
+
+    def _cell(self, suffix: str, labels: Iterable[tuple[str, str]], is_own: bool = False) -> _Cell:
+        return _Cell(sample_name(self.name, suffix, labels), is_own)
+
+
+class _CounterSample:
+    __slots__ = ("_cell",)
+
+    def __init__(self, cell: _Cell) -> None:
+        self._cell = cell
+
+    def inc(self, amount: float = 1.0) -> None:
+        """Adds to it. Raises ValueError for a negative amount."""
+        if amount < 0:
+            raise ValueError("a counter only grows: the amount must not be negative")
+        self._cell.number.add(amount)
+
+    def get(self) -> float:
+        """Its value, over all workers."""
+        return self._cell.number.get()
+
+
+class Counter(_Family):
+    """A number that grows."""
+
+    kind = "counter"
+
+    def _make(self, labels: tuple[tuple[str, str], ...]) -> _CounterSample:
+        return _CounterSample(self._cell("_total", labels))
+
+    def inc(self, amount: float = 1.0) -> None:
+        """Adds to it, if it has no labels. Raises ValueError."""
+        self._only.inc(amount)
+
+    def get(self) -> float:
+        """Its value, over all workers, if it has no labels."""
+        return float(self._only.get())
+
+
+class _GaugeSample:
+    __slots__ = ("_cell",)
+
+    def __init__(self, cell: _Cell) -> None:
+        self._cell = cell
+
+    def inc(self, amount: float = 1.0) -> None:
+        """Adds to it."""
+        self._cell.number.add(amount)
+
+    def dec(self, amount: float = 1.0) -> None:
+        """Subtracts from it."""
+        self._cell.number.add(-amount)
+
+    def set(self, value: float) -> None:
+        """Sets it."""
+        self._cell.number.set(value)
+
+    def get(self) -> float:
+        """Its value, or that of this process."""
+        return self._cell.number.get()
+
+
+class Gauge(_Family):
+    """A number that grows and shrinks."""
+
+    kind = "gauge"
+
+    def _make(self, labels: tuple[tuple[str, str], ...]) -> _GaugeSample:
+        return _GaugeSample(self._cell("", labels, self.mode != "last"))
+
+    def inc(self, amount: float = 1.0) -> None:
+        """Adds to it, if it has no labels."""
+        self._only.inc(amount)
+
+    def dec(self, amount: float = 1.0) -> None:
+        """Subtracts from it, if it has no labels."""
+        self._only.dec(amount)
+
+    def set(self, value: float) -> None:
+        """Sets it, if it has no labels."""
+        self._only.set(value)
+
+    def get(self) -> float:
+        """Its value, or that of this process, if it has no labels."""
+        return float(self._only.get())
+
+
+class _HistogramSample:
+    __slots__ = ("_bounds", "_buckets", "_sum")
+
+    def __init__(self, bounds: Sequence[float], buckets: Sequence[_Cell], total: _Cell) -> None:
+        self._bounds, self._buckets, self._sum = bounds, buckets, total
+
+    def observe(self, value: float) -> None:
+        """Counts a value."""
+        self._buckets[bisect_left(self._bounds, value)].number.add(1.0)
+        self._sum.number.add(value)
+
+    @contextlib.contextmanager
+    def time(self) -> Iterator[None]:
+        """Counts how long the block takes, in seconds, also if it raises."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.observe(time.perf_counter() - begun)
+
+
+class Histogram(_Family):
+    """How often values were how large."""
+
+    kind = "histogram"
+
+    def __init__(self, name: str, help: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
+        self.bounds = tuple(buckets)
+        super().__init__(name, help, labels)
+
+    def _make(self, labels: tuple[tuple[str, str], ...]) -> _HistogramSample:
+        bounds = [*map(_bound, self.bounds), "+Inf"]
+        buckets = [self._cell("_bucket", [*labels, ("le", bound)]) for bound in bounds]
+        return _HistogramSample(self.bounds, buckets, self._cell("_sum", labels))
+
+    def observe(self, value: float) -> None:
+        """Counts a value, if it has no labels."""
+        self._only.observe(value)
+
+    def time(self) -> contextlib.AbstractContextManager[None]:
+        """Counts how long a block takes, in seconds, if it has no labels."""
+        found: contextlib.AbstractContextManager[None] = self._only.time()
+        return found
+
+
+def counter(name: str, help: str, labels: Sequence[str] = ()) -> Counter:
+    """A counter, shown as `name_total`. Raises ValueError.
+
+    The same arguments give the same object, so a module may be loaded again."""
+    made: Counter = _registered(Counter, name.removesuffix("_total"), help, labels)
+    return made
+
+
+def gauge(name: str, help: str, labels: Sequence[str] = (), *, mode: GaugeMode = "last") -> Gauge:
+    """A gauge. Raises ValueError.
+
+    mode: `last`: all workers change one value. Otherwise each has its own, which ends with the worker, and `/metrics`
+    shows their `sum`, `max` or `min`: use `sum` for what is in progress.
+    """
+    if mode not in ("last", "sum", "max", "min"):
+        raise ValueError(f'{name}: mode must be "last", "sum", "max" or "min"')
+    made: Gauge = _registered(Gauge, name, help, labels, mode)
+    return made
+
+
+def histogram(
+    name: str, help: str, labels: Sequence[str] = (), *, buckets: Sequence[float] = DEFAULT_BUCKETS
+) -> Histogram:
+    """A histogram. Raises ValueError.
+
+    buckets: the upper bounds, ascending. Each combination of label values takes two numbers more than there are bounds.
+    """
+    bounds = [float(each) for each in buckets if each != float("inf")]
+    if not bounds or bounds != sorted(set(bounds)):
+        raise ValueError(f"{name}: buckets must be numbers in ascending order")
+    made: Histogram = _registered(Histogram, name, help, labels, bounds)
+    return made
+
+
+def _registered(kind: Any, name: str, help: str, labels: Sequence[str], *more: Any) -> Any:
+    if not _NAME.match(name):
+        raise ValueError(f"{name!r} is no name of a metric: use letters, digits, _ and :")
+    if name.startswith("tailrace_"):
+        raise ValueError(f"{name}: the names of the server's own metrics begin with tailrace_")
+    if isinstance(labels, str):
+        raise ValueError(f"{name}: labels must be a list of names")
+    for each in labels:
+        if not _LABEL.match(each) or each.startswith("__") or each == "le":
+            raise ValueError(f"{name}: {each!r} is no name of a label")
+    with _lock:
+        found = _families.get(name)
+        if found is None:
+            found = _families[name] = kind(name, help, labels, *more)
+        made = [type(found), found.label_names, *([found.mode] if kind is Gauge else [])]
+        asked = [kind, tuple(labels), *(more if kind is Gauge else [])]
+        if made != asked or (isinstance(found, Histogram) and found.bounds != tuple(more[0])):
+            raise ValueError(f"{name}: there is a metric of this name with other labels or of another kind")
+        return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _bound(value: float) -> str:
+    """A bound as prometheus_client writes it."""
+    return repr(float(value))
+
+
+class PrometheusValue:
+    """A value of `prometheus_client` in the shared memory: its `values.ValueClass`.
+
+    Gauges follow their `multiprocess_mode`: `mostrecent` is one value, `min`, `max` and `sum` are those of the workers
+    that live, and `all` shows each with a label `pid`.
+    """
+
+    _multiprocess = True
+
+    def __init__(
+        self,
+        typ: str,
+        metric_name: str,
+        name: str,
+        labelnames: Sequence[str],
+        labelvalues: Sequence[str],
+        help_text: str,
+        multiprocess_mode: str = "",
+        **_: object,
+    ) -> None:
+        mode = multiprocess_mode.removeprefix("live")
+        mode = {"mostrecent": "last", "": "last" if typ == "gauge" else ""}.get(mode, mode)
+        with _lock:
+            _Cell(family_name(typ, metric_name, help_text, mode), is_own=False)
+            name = sample_name(metric_name, name.removeprefix(metric_name), zip(labelnames, labelvalues, strict=True))
+            self._cell = _Cell(name, is_own=typ == "gauge" and mode != "last")
+
+    def inc(self, amount: float) -> None:
+        """Adds to it."""
+        self._cell.number.add(amount)
+
+    def set(self, value: float, timestamp: float | None = None) -> None:
+        """Sets it."""
+        self._cell.number.set(value)
+
+    def get(self) -> float:
+        """Its value."""
+        return self._cell.number.get()
+
+    def set_exemplar(self, exemplar: object) -> None:
+        """Exemplars are not kept."""
+
+    def get_exemplar(self) -> None:
+        """There is none."""
+
+
+def share_prometheus_client() -> None:
+    """Has `prometheus_client` keep the values of metrics that are made from now on in the shared memory.
+
+    Call it before the modules that make metrics are imported. Raises ImportError."""
+    from prometheus_client import values
+
+    values.ValueClass = PrometheusValue
+
+
+# What follows is for those who read.
+
+
+class Sample:
+    """A sample of a metric: what follows its name, its labels, its value."""
+
+    __slots__ = ("labels", "suffix", "value")
+
+    def __init__(self, suffix: str, labels: Mapping[str, str], value: float) -> None:
+        self.suffix, self.labels, self.value = suffix, labels, value
+
+
+def read(numbers: SharedNumbers) -> dict[str, tuple[str, str, list[Sample]]]:
+    """All metrics by name: kind, help and samples, those of histograms cumulative."""
+    parsed = [(json.loads(text), owner, value) for text, owner, value in numbers.all()]
+    families = {name: (kind, said, mode) for (_, kind, name, said, mode), *_ in _of(parsed, "metric")}
+    found: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], list[float]]] = {}
+    for (_, name, suffix, pairs), owner, value in _of(parsed, "sample"):
+        labels = tuple((label, at) for label, at in pairs)
+        if owner and families[name][2] == "all":
+            labels += (("pid", str(owner)),)
+        found.setdefault(name, {}).setdefault((suffix, labels), []).append(value)
+    combined: dict[str, Callable[[list[float]], float]] = {"max": max, "min": min, "last": lambda values: values[-1]}
+    answer: dict[str, tuple[str, str, list[Sample]]] = {}
+    for name, (kind, said, mode) in families.items():
+        combine = combined.get(mode, sum)
+        samples = [
+            Sample(suffix, dict(labels), combine(values)) for (suffix, labels), values in found.get(name, {}).items()
+        ]
+        answer[name] = (kind, said, _cumulative(samples) if kind == "histogram" else samples)
+    return answer
+
+
+def _of(parsed: Iterable[tuple[list[Any], int, float]], what: str) -> list[tuple[list[Any], int, float]]:
+    return [each for each in parsed if each[0][0] == what]
+
+
+def _cumulative(samples: list[Sample]) -> list[Sample]:
+    """The samples of a histogram, whose buckets have been counted one by one."""
+    groups: dict[tuple[tuple[str, str], ...], list[Sample]] = {}
+    for each in samples:
+        groups.setdefault(tuple((name, at) for name, at in each.labels.items() if name != "le"), []).append(each)
+    result = []
+    for labels, group in groups.items():
+        count = 0.0
+        for each in sorted(
+            (each for each in group if each.suffix == "_bucket"), key=lambda each: float(each.labels["le"])
+        ):
+            count += each.value
+            result.append(Sample("_bucket", each.labels, count))
+        result.append(Sample("_count", dict(labels), count))
+        result += [each for each in group if each.suffix == "_sum"]
+    return result
