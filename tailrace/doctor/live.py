@@ -16,6 +16,8 @@ MOST: Final = 10
 # Without a finding, an endpoint is shown with its figures if it has this share of their cost, and this cost (seconds).
 _SHARE: Final = 0.01
 _LEAST: Final = 0.001
+# A growth is shown from this many bytes a response on.
+_GROWTH: Final = 4096
 _KEYS: Final = ("application", "version", "endpoints_omitted", "other_responses")
 
 
@@ -120,6 +122,9 @@ def _used(each: Mapping[str, Any]) -> list[tuple[str, str]]:
     ):
         if each[f"{key}_seconds"] >= 0.00001:
             facts.append((label, _time(each[f"{key}_seconds"], responses) + text))
+    if (measured := each.get("grown_responses")) and abs(each["grown_bytes"]) >= _GROWTH * measured:
+        grown = f"{each['grown_bytes'] / measured / 1024:+,.1f} KiB a response, {each['grown_bytes'] / 2**20:+,.1f} MiB"
+        facts.append(("memory", f"{grown} in total, measured after {counted(measured, 'response')}"))
     return facts
 
 

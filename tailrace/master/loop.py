@@ -37,7 +37,7 @@ from tailrace._tailrace import Scoreboard
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.errors import WorkerError
 from tailrace.logs import log
-from tailrace.master import hang, mold, plan, recycle, trial, watch, workers
+from tailrace.master import growth, hang, mold, plan, recycle, trial, watch, workers
 from tailrace.master.mold import Mold, Molds
 from tailrace.master.plan import FAILURES, Drain, Fork, Kill, Loading, Plan, SlowBoot, Verdict
 from tailrace.master.refork import Refork
@@ -715,7 +715,9 @@ class Master:
                 resident = each.resident() if each.allowance.rss is not None else 0
                 each.due = each.allowance.exceeded(now, self._board.counters(each.place), resident)
                 if each.due:
-                    message = f"{each} {each.due}; replacing it"
+                    has_grown = each.allowance.reason == "max_rss"
+                    causes = growth.named(self._board.endpoints(each.place)) if has_grown else ""
+                    message = f"{each} {each.due}{causes}; replacing it"
                     requests = self._requests(each) if each.allowance.is_stuck else None
                     _log_with_requests(logging.INFO, message, each, requests)
 
@@ -744,7 +746,14 @@ class Master:
         grown, (initial, resident) = serving[at], memory[at]
         grown.allowance.reason = "max_rss"
         grown.due = f"has grown by {resident - initial >> 20} MiB (--max-rss auto)"
-        log.logger.info("%s %s; %d MiB of %s in use; replacing it", grown, grown.due, used >> 20, machine.memory_shown)
+        log.logger.info(
+            "%s %s%s; %d MiB of %s in use; replacing it",
+            grown,
+            grown.due,
+            growth.named(self._board.endpoints(grown.place)),
+            used >> 20,
+            machine.memory_shown,
+        )
 
     def _old_workers(self) -> list[Worker]:
         """Those that serve and are not on trial."""

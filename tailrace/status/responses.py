@@ -21,7 +21,10 @@ from tailrace.status.clock import shown
 MOST_ENDPOINTS: Final = 20
 # Slow and broken responses that are listed of each kind.
 MOST_RESPONSES: Final = 16
-_COUNTS: Final = ("blocks", "writes", "body_bytes", "chunked", "failed", "client_gone", "slow", "event_streams")
+_COUNTS: Final = (
+    *("blocks", "writes", "body_bytes", "chunked", "failed", "client_gone", "slow", "event_streams"),
+    *("grown_bytes", "grown_responses"),
+)
 _PHASES: Final = ("queued", "application", "iterating", "blocked", "cpu", "interpreter", "gc", "total")
 _USED: Final = ("cpu", "interpreter", "gc")
 

@@ -49,6 +49,7 @@ def endpoint(name="GET /a", **more):
             (
                 *("held_ns", "delivery_ns", "blocked_ns", "chunked", "failed", "client_gone"),
                 *("event_streams", "event_stream_ns", "slow", "cpu_ns", "interpreter_ns", "gc_ns"),
+                *("grown_bytes", "grown_responses"),
             ),
             0,
         ),

@@ -124,7 +124,7 @@ def test_a_complete_wheel_passes(release, wheel):
         ({"tailrace/py.typed": None}, "there is no tailrace/py.typed"),
         ({"tests/smoke.py": b""}, "tests/smoke.py does not belong into it"),
         ({"tailrace/__pycache__/a.pyc": b""}, "a.pyc does not belong into it"),
-        ({"tailrace/data.bin": random.Random(1).randbytes(4_000_000)}, "the limit is 4,000,000"),
+        ({"tailrace/data.bin": random.Random(1).randbytes(5_000_000)}, "the limit is 5,000,000"),
         ({"tailrace/a.py": b"# /home/somebody/tailrace"}, "tailrace/a.py names /home/somebody"),
         ({LIBRARY: None}, "its shared libraries are none"),
         ({LIBRARY: b"no library"}, "is no ELF file"),

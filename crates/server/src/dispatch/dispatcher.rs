@@ -17,6 +17,8 @@ use crate::connection::table::SPECIAL;
 use crate::dispatch::admission::{self, STALLED, Stall};
 use crate::dispatch::run_queue::RunQueue;
 use crate::dispatch::runners::{Overdue, RunnerTable, Slow};
+use crate::observe::endpoints::EndpointTable;
+use crate::observe::growth::Growth;
 use crate::observe::scoreboard::WorkerSlot;
 use crate::os::clock::{Millis, nanos};
 use crate::os::sync::lock;
@@ -34,12 +36,21 @@ pub(crate) struct Dispatcher {
     pub(crate) queue: RunQueue<Exchange>,
     pub(crate) runners: RunnerTable,
     stall: Mutex<Stall>,
+    /// `None`: nobody reads it.
+    growth: Option<Growth>,
 }
 
 impl Dispatcher {
-    /// Without a request. `runners`: how many may run one; `worker_slot`: where on the scoreboard that is shown.
-    pub(crate) fn new(context: Arc<Context>, runners: usize, worker_slot: Option<WorkerSlot>) -> Self {
+    /// Without a request. `runners`: how many may run one; `worker_slot`: where on the scoreboard that is shown;
+    /// `endpoints`: what has made the process grow.
+    pub(crate) fn new(
+        context: Arc<Context>,
+        runners: usize,
+        worker_slot: Option<WorkerSlot>,
+        endpoints: Option<Arc<EndpointTable>>,
+    ) -> Self {
         Self {
+            growth: endpoints.map(Growth::new),
             queue: RunQueue::new(context.clock.read()),
             runners: RunnerTable::new(runners, worker_slot),
             stall: Mutex::default(),
@@ -49,6 +60,14 @@ impl Dispatcher {
 
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// A runner has ended its request, and what that has allocated is free.
+    #[inline]
+    pub(crate) fn note_request_ended(&self) {
+        if let Some(growth) = &self.growth {
+            growth.request_ended(self.context.clock.recent_millis(), || self.runners.are_idle());
+        }
     }
 
     /// Runners that may run the application.
@@ -189,7 +208,7 @@ mod tests {
     fn dispatcher(config: Config) -> Dispatcher {
         let threads = config.threads;
         let context = Arc::new(Context::new(config, threads::POLICY).unwrap());
-        Dispatcher::new(context, threads, None)
+        Dispatcher::new(context, threads, None, None)
     }
 
     fn task() -> Task {

@@ -334,6 +334,11 @@ impl RunnerTable {
         self.is_interruptible(number, serial) && self.slots[number].answered.load(Ordering::Acquire) != serial
     }
 
+    /// True when no runner runs a request.
+    pub(crate) fn are_idle(&self) -> bool {
+        self.slots.iter().all(|slot| slot.serial.load(Ordering::Acquire) == 0)
+    }
+
     /// True when the runner still runs this request.
     pub(crate) fn runs(&self, number: usize, serial: u64) -> bool {
         self.slots.get(number).is_some_and(|slot| slot.serial.load(Ordering::Acquire) == serial)

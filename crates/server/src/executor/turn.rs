@@ -167,6 +167,7 @@ impl Turn<'_> {
         if let Some(slot) = self.slot {
             self.dispatcher.runners.end(slot);
         }
+        self.dispatcher.note_request_ended();
         self.executor.note_progress();
     }
 }

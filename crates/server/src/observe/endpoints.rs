@@ -14,6 +14,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::observe::attribution::{Attribution, Share};
 use crate::observe::deliveries::{TIMES, Times, time_bound, time_bucket};
 use crate::observe::guarded::{Guarded, text_of};
 use crate::observe::recent::is_broken;
@@ -27,7 +28,7 @@ const REACH: usize = 16;
 /// Requests whose keys are remembered. A power of two.
 const KNOWN: usize = 256;
 /// Names of the counts before those of the ways of sending.
-const COUNTS: [&str; 17] = [
+const COUNTS: [&str; 19] = [
     "responses",
     "held_ns",
     "delivery_ns",
@@ -45,7 +46,11 @@ const COUNTS: [&str; 17] = [
     "cpu_ns",
     "interpreter_ns",
     "gc_ns",
+    "grown_bytes",
+    "grown_responses",
 ];
+/// The place of `grown_bytes` among them, a signed number.
+const GROWN: usize = 17;
 
 // The words of a row; the first is its sequence number.
 const LENGTH: usize = 1;
@@ -205,6 +210,8 @@ struct Rows {
     /// The key of the endpoint in each row; 0: none yet.
     keys: [u64; ROWS],
     credits: [u64; ROWS],
+    /// Whose responses have made the process grow.
+    attribution: Attribution,
     /// Keys of requests that were asked last: the hash of method and path, and the key. A hash says where it may stand.
     known: [(u64, u64); KNOWN],
 }
@@ -214,7 +221,12 @@ impl EndpointTable {
         endpoints.clear();
         Self {
             endpoints,
-            rows: Mutex::new(Box::new(Rows { keys: [0; ROWS], credits: [0; ROWS], known: [(0, 0); KNOWN] })),
+            rows: Mutex::new(Box::new(Rows {
+                keys: [0; ROWS],
+                credits: [0; ROWS],
+                attribution: Attribution::new(ROWS + 1),
+                known: [(0, 0); KNOWN],
+            })),
         }
     }
 
@@ -240,6 +252,7 @@ impl EndpointTable {
         if let Some(credit) = rows.credits.get_mut(row) {
             *credit = credit.saturating_add(cost);
         }
+        rows.attribution.note(row);
         let words = self.endpoints.row(row);
         let add = |word: usize, value: u64| {
             let word = &words[word];
@@ -275,6 +288,16 @@ impl EndpointTable {
         add(PATH + record.path as usize, 1);
     }
 
+    /// The memory of the process has changed by so many bytes since the last call. Divides them among the endpoints
+    /// whose responses have ended meanwhile.
+    pub(crate) fn note_growth(&self, bytes: i64) {
+        for Share { row, responses, bytes } in lock(&self.rows).attribution.divide(bytes as f64) {
+            for (word, value) in [(GROWN, (bytes as i64).cast_unsigned()), (GROWN + 1, u64::from(responses))] {
+                self.endpoints.row(row)[COUNT + word].fetch_add(value, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// The row of an endpoint that had none; that of the others, as long as it has cost too little for one.
     #[cold]
     fn take(&self, rows: &mut Rows, key: u64, cost: u64, name: impl FnOnce() -> Vec<u8>) -> usize {
@@ -288,6 +311,7 @@ impl EndpointTable {
         }
         self.endpoints.give(row, &name());
         (rows.keys[row], rows.credits[row]) = (key, 0);
+        rows.attribution.forget(row);
         row
     }
 }
@@ -608,6 +632,8 @@ mod tests {
             ("cpu_ns", 40),
             ("interpreter_ns", 6),
             ("gc_ns", 4),
+            ("grown_bytes", 0),
+            ("grown_responses", 0),
         ];
         assert_eq!(all[0].counts, counts);
         assert_eq!(all[0].times, [("7.62939453125e-6".to_owned(), 2)]);
@@ -660,6 +686,17 @@ mod tests {
         }
         ask(&table, "/late", Duration::from_secs(1));
         assert_eq!(shown(endpoints).get("GET /late"), Some(&1));
+    }
+
+    #[test]
+    fn growth_without_responses_belongs_to_nobody() {
+        let (endpoints, table) = none();
+        table.note_growth(1 << 30);
+        ask(&table, "/a", Duration::ZERO);
+        table.note_growth(-5);
+        table.note_growth(7);
+        let counts = &endpoints.all()[0].counts;
+        assert!(counts.contains(&("grown_bytes", (-5_i64) as u64)) && counts.contains(&("grown_responses", 1)));
     }
 
     #[test]

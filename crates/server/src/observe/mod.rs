@@ -2,10 +2,12 @@
 
 pub(crate) mod access_log;
 pub(crate) mod allowance;
+pub(crate) mod attribution;
 pub(crate) mod deliveries;
 pub(crate) mod destination;
 pub(crate) mod endpoints;
 pub(crate) mod envelope;
+pub(crate) mod growth;
 mod guarded;
 pub(crate) mod level;
 pub(crate) mod log_format;

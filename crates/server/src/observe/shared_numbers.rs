@@ -19,7 +19,7 @@ use crate::os::shared_memory::shared_words;
 /// How many numbers there may be.
 pub const MOST_NUMBERS: usize = 4096;
 /// The longest name, in bytes.
-pub const LONGEST_NAME: usize = 8 * (PLACE - TEXT);
+const LONGEST_NAME: usize = 8 * (PLACE - TEXT);
 
 /// Words of a place.
 const PLACE: usize = 64;
@@ -270,11 +270,11 @@ mod tests {
         let numbers = SharedNumbers::new().unwrap();
         assert!(numbers.number(&vec![b'a'; LONGEST_NAME + 1], 0).is_none());
         for number in 0..MOST_NUMBERS {
-            assert!(numbers.number(format!("{number:0>1$}", LONGEST_NAME).as_bytes(), 0).is_some());
+            assert!(numbers.number(format!("{number:0>LONGEST_NAME$}").as_bytes(), 0).is_some());
         }
         assert!(numbers.number(b"one more", 0).is_none());
         assert_eq!((numbers.refused(), numbers.all().len()), (2, MOST_NUMBERS));
-        assert!(numbers.number(format!("{:0>1$}", 17, LONGEST_NAME).as_bytes(), 0).is_some());
+        assert!(numbers.number(format!("{:0>LONGEST_NAME$}", 17).as_bytes(), 0).is_some());
     }
 
     #[test]

@@ -179,6 +179,15 @@ pub fn end_greenlet(address: usize) {
     });
 }
 
+/// Bytes of the process in memory, without those that it shares with others or with files. `None`: the kernel does not
+/// say.
+pub(crate) fn private_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let mut pages = text.split(' ').skip(1).map(|field| field.parse::<u64>().ok());
+    let (resident, shared) = (pages.next()??, pages.next()??);
+    Some(resident.saturating_sub(shared) * rustix::param::page_size() as u64)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

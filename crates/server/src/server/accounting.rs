@@ -45,13 +45,12 @@ pub struct AbortedRequest {
 struct Counts {
     deliveries: Deliveries,
     /// `None`: no master reads them.
-    shown: Option<(EndpointTable, RecentResponses)>,
+    shown: Option<(Arc<EndpointTable>, RecentResponses)>,
 }
 
 impl Counts {
-    fn new(worker_slot: WorkerSlot, slow: Duration) -> Self {
-        let shown = (!worker_slot.is_alone())
-            .then(|| (EndpointTable::new(worker_slot.endpoints()), RecentResponses::new(worker_slot.recent(), slow)));
+    fn new(worker_slot: WorkerSlot, endpoints: Option<Arc<EndpointTable>>, slow: Duration) -> Self {
+        let shown = endpoints.map(|endpoints| (endpoints, RecentResponses::new(worker_slot.recent(), slow)));
         Self { deliveries: worker_slot.deliveries(), shown }
     }
 
@@ -81,7 +80,7 @@ pub(super) struct Accounting {
 }
 
 impl Accounting {
-    /// Opens the access log, if there is to be one. `worker_slot`: where responses are counted.
+    /// Opens the access log, if there is to be one. `worker_slot`, `endpoints`: where responses are counted.
     ///
     /// # Errors
     /// The access log cannot be opened.
@@ -89,6 +88,7 @@ impl Accounting {
         context: Arc<Context>,
         application: Arc<dyn Application>,
         worker_slot: Option<WorkerSlot>,
+        endpoints: Option<Arc<EndpointTable>>,
     ) -> io::Result<Self> {
         let (mut access_log, mut lines) = (None, None);
         match context.config.access_log.clone() {
@@ -100,7 +100,7 @@ impl Accounting {
             }
             None => {}
         }
-        let counts = worker_slot.map(|slot| Counts::new(slot, context.config.slow));
+        let counts = worker_slot.map(|slot| Counts::new(slot, endpoints, context.config.slow));
         let slow_lines = Mutex::new(Allowance::new(SLOW_LINES));
         Ok(Self { context, access_log, lines, counts, aborted: Mutex::default(), slow_lines, application })
     }

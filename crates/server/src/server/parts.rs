@@ -14,6 +14,7 @@ use crate::dispatch::responder::Responder;
 use crate::executor::Executor;
 use crate::executor::application::Application;
 use crate::executor::greenlets::Greenlets;
+use crate::observe::endpoints::EndpointTable;
 use crate::observe::scoreboard::WorkerSlot;
 use crate::server::accepting::Accepting;
 use crate::server::accounting::Accounting;
@@ -61,12 +62,15 @@ impl Parts {
             let Clients { secret, connections, .. } = slot.clients();
             let _ = context.connection_limit.set(ConnectionLimit::new(secret, connections, slot.number(), most));
         }
-        let dispatcher = Arc::new(Dispatcher::new(context.clone(), runners, worker_slot));
+        // If there is only one slot, no master reads them.
+        let endpoints =
+            worker_slot.filter(|slot| !slot.is_alone()).map(|slot| Arc::new(EndpointTable::new(slot.endpoints())));
+        let dispatcher = Arc::new(Dispatcher::new(context.clone(), runners, worker_slot, endpoints.clone()));
         let Chosen { executor, greenlets } = executors::make(kind, &dispatcher, &application)?;
         let guard = Arc::new(Guard::new(context.clone(), application.clone()));
         Ok(Self {
             accepting: Accepting::new(context.clone(), application.clone(), guard.clone(), sockets, worker_slot)?,
-            accounting: Accounting::new(context.clone(), application.clone(), worker_slot)?,
+            accounting: Accounting::new(context.clone(), application.clone(), worker_slot, endpoints)?,
             publishing: Publishing::new(worker_slot),
             responders: responders::in_order(&context, &dispatcher, executor.clone(), worker_slot)?,
             greenlets,

@@ -168,7 +168,11 @@ impl Scoreboard {
             let dict = PyDict::new(py);
             dict.set_item("endpoint", endpoint.name.escape_ascii().to_string())?;
             for (name, count) in endpoint.counts {
-                dict.set_item(name, count)?;
+                match name {
+                    // It may have shrunk.
+                    "grown_bytes" => dict.set_item(name, count.cast_signed())?,
+                    _ => dict.set_item(name, count)?,
+                }
             }
             let paths = PyDict::new(py);
             for (name, count) in endpoint.paths {
