@@ -157,6 +157,7 @@ def _doctor(
     times: int,
     timeout: float,
     live: bool,
+    memory: float | None,
     json: bool,
     **given: Any,
 ) -> int:
@@ -166,11 +167,16 @@ def _doctor(
     Each finding states its measured cost and the code change that fixes it; see docs/doctor.md. Accepts the options
     of `tailrace serve`, and settings from the same places; --gevent, --debug, --reload and --workers have no effect.
 
-    With --live, asks a running server, at its --status address, which ten endpoints cost the most, and why.
+    With --live, asks a running server, at its --status address, which ten endpoints cost the most, and why. With
+    --memory as well, shows which lines of the application allocate memory and keep it.
 
     Exit status: 0 without findings, 1 with findings, 2 for a usage error or if there is no response, 3 if the
     application cannot be loaded.
     """
+    if memory is not None:
+        if not live or json:
+            raise click.UsageError("--memory needs --live, and prints text", click.get_current_context())
+        return _memory_of_running(given["status"], given["config"], memory)
     if live:
         return _doctor_of_running(given["status"], given["config"], json)
     # With an HTTP client and more, which a server does not need.
@@ -214,6 +220,23 @@ def _doctor_of_running(status: str | None, config: str | None, json: bool) -> in
         raise
     click.echo(shown, color=False if "NO_COLOR" in os.environ else None)
     return run.FOUND if has_findings else run.WELL
+
+
+def _memory_of_running(status: str | None, config: str | None, seconds: float) -> int:
+    """`tailrace doctor --live --memory`; the exit status."""
+    from tailrace.doctor import memory, run
+
+    asked = _asked(status, config)
+    try:
+        found = asked.status()
+        click.echo(f"attaching memray to a worker for {seconds:g} s, which slows it down ...", err=True)
+        with asked.understood():
+            shown = memory.examine(found, seconds)
+    except TailraceError as error:
+        error.exit_status = run.WRONG_USE
+        raise
+    click.echo("\n".join(map(printable, shown.splitlines())))
+    return run.WELL
 
 
 static = arguments.Group(
@@ -266,6 +289,12 @@ cli.add_command(
                 ["--live"],
                 is_flag=True,
                 help=("Ask the running server at --status instead of loading the application."),
+            ),
+            click.Option(
+                ["--memory"],
+                type=click.FloatRange(1, 3600),
+                metavar="SECONDS",
+                help="With --live: attach memray to a worker for this long, and show which lines keep memory.",
             ),
             click.Option(["--json"], is_flag=True, help="Print a JSON object."),
         ],

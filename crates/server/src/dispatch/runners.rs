@@ -143,6 +143,8 @@ pub(crate) struct RunnerTable {
     slots: Vec<Slot>,
     worker_slot: Option<WorkerSlot>,
     free: Mutex<Vec<usize>>,
+    /// Slots that were ever taken: those below.
+    used: AtomicUsize,
     serial: AtomicU64,
     /// Runners in requests whose deadline has come.
     stuck: AtomicUsize,
@@ -163,6 +165,7 @@ impl RunnerTable {
             slots,
             worker_slot,
             free: Mutex::new((0..count).rev().collect()),
+            used: AtomicUsize::new(0),
             serial: AtomicU64::new(0),
             stuck: AtomicUsize::new(0),
             timed_out: AtomicU64::new(0),
@@ -173,6 +176,7 @@ impl RunnerTable {
     /// A slot for a thread of this number, or for one of its greenlets; `None` when there is none left.
     pub(crate) fn take(&self, thread: u64) -> Option<usize> {
         let number = lock(&self.free).pop()?;
+        self.used.fetch_max(number + 1, Ordering::AcqRel);
         if let Some(worker_slot) = &self.worker_slot {
             worker_slot.take_slot(number, thread);
         }
@@ -312,7 +316,8 @@ impl RunnerTable {
     /// method.
     pub(crate) fn disconnect(&self, runner: RunnerId, cancels: impl FnOnce(&[u8]) -> bool) -> Option<Disconnected> {
         let RunnerId { slot: number, serial } = runner;
-        if !self.is_cancellable(number, serial) {
+        // 0: no runner has ever taken a request of the connection.
+        if serial == 0 || !self.is_cancellable(number, serial) {
             return None;
         }
         let slot = &self.slots[number];
@@ -336,7 +341,8 @@ impl RunnerTable {
 
     /// True when no runner runs a request.
     pub(crate) fn are_idle(&self) -> bool {
-        self.slots.iter().all(|slot| slot.serial.load(Ordering::Acquire) == 0)
+        let used = self.used.load(Ordering::Acquire);
+        self.slots[..used].iter().all(|slot| slot.serial.load(Ordering::Acquire) == 0)
     }
 
     /// True when the runner still runs this request.
@@ -531,6 +537,8 @@ mod tests {
         table.identify(slot, 77);
         let begin = || table.begin(slot, &Request::default(), 5);
 
+        let none = RunnerId { slot, serial: 0 };
+        assert_eq!(table.disconnect(none, |_| true), None);
         let runner = begin();
         // One that is not to be cancelled is reported all the same.
         let reported = table.disconnect(runner, |_| false).unwrap();
@@ -548,8 +556,11 @@ mod tests {
         table.release(answered);
         assert!(!table.is_cancellable(slot, answered.serial) && table.is_interruptible(slot, answered.serial));
         assert_eq!(table.disconnect(answered, |_| true), None);
+        assert!(!table.are_idle());
         table.end(slot);
         assert_eq!(table.disconnect(answered, |_| true), None);
+        assert_eq!(table.disconnect(none, |_| true), None);
+        assert!(table.are_idle());
     }
 
     #[test]

@@ -57,14 +57,23 @@ fn end_requests(
     subscriptions: &Subscriptions,
     lines: &LogQueue,
 ) {
-    for disconnected in receiver {
+    while let Ok(first) = receiver.recv() {
         let Some(server) = server.upgrade() else { return };
+        // Those that have come meanwhile, without those that are over: attaching may take long.
+        let all = std::iter::once(first).chain(receiver.try_iter());
+        let running: Vec<_> = all.filter(|each| server.runs(each.slot, each.serial)).collect();
+        if running.is_empty() {
+            continue;
+        }
         memory::await_attaching();
-        match catch(|| Python::try_attach(|py| end_request(py, disconnected, &server, subscriptions))) {
+        let end_all = |py: Python<'_>| {
+            running.iter().for_each(|each| end_request(py, *each, &server, subscriptions));
+        };
+        match catch(|| Python::try_attach(end_all)) {
             Ok(Some(())) => {}
             Ok(None) => return,
             Err(panic) => {
-                lines.send(Level::Error, &format!("a panic while a request without its client was ended: {panic}"));
+                lines.send(Level::Error, &format!("a panic while requests without their clients were ended: {panic}"));
             }
         }
     }
