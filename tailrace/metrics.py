@@ -134,13 +134,19 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 
 def family_name(kind: str, name: str, help: str, mode: str) -> str:
     """The name of the number by which others know of a metric; its value has no meaning."""
-    said = help.encode()[:_LONGEST_HELP].decode(errors="ignore")
-    return json.dumps(["metric", kind, name, said, mode], separators=(",", ":"), ensure_ascii=False)
+    said = help.encode(errors="replace")[:_LONGEST_HELP].decode(errors="ignore")
+    return _named(["metric", kind, name, said, mode])
 
 
 def sample_name(metric: str, suffix: str, labels: Iterable[tuple[str, str]]) -> str:
     """The name of the number of a sample."""
-    return json.dumps(["sample", metric, suffix, list(labels)], separators=(",", ":"), ensure_ascii=False)
+    return _named(["sample", metric, suffix, list(labels)])
+
+
+def _named(parts: list[object]) -> str:
+    # A surrogate, which may come from a client, has no bytes in UTF-8.
+    text = json.dumps(parts, separators=(",", ":"), ensure_ascii=False)
+    return text.encode(errors="replace").decode()
 
 
 class _Family:
@@ -189,7 +195,8 @@ class _CounterSample:
 
     def inc(self, amount: float = 1.0) -> None:
         """Adds to it. Raises ValueError for a negative amount."""
-        if amount < 0:
+        # Neither is NaN.
+        if not amount >= 0:
             raise ValueError("a counter only grows: the amount must not be negative")
         self._cell.number.add(amount)
 
@@ -446,7 +453,7 @@ def read(numbers: SharedNumbers) -> dict[str, tuple[str, str, list[Sample]]]:
     found: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], list[float]]] = {}
     for (_, name, suffix, pairs), owner, value in _of(parsed, "sample"):
         labels = tuple((label, at) for label, at in pairs)
-        if owner and families[name][2] == "all":
+        if owner and name in families and families[name][2] == "all":
             labels += (("pid", str(owner)),)
         found.setdefault(name, {}).setdefault((suffix, labels), []).append(value)
     combined: dict[str, Callable[[list[float]], float]] = {"max": max, "min": min, "last": lambda values: values[-1]}

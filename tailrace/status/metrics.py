@@ -9,6 +9,7 @@ Thread: any.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -100,7 +101,9 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _number(value: float) -> str:
-    """A finite number as Go writes it: with an exponent from 10^6 on."""
+    """A number as Go writes it: with an exponent from 10^6 on."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{value:+}".replace("inf", "Inf")
     written = repr(float(value))
     point = written.find(".")
     if value > 0 and point > 6:

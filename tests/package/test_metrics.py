@@ -163,6 +163,7 @@ def test_the_same_metric_may_be_made_again_and_no_other_one_of_its_name():
         (lambda: metrics.counter("a", ".", ["le"]), "'le' is no name of a label"),
         (lambda: metrics.counter("a", ".", "ab"), "labels must be a list"),
         (lambda: metrics.counter("a", ".").inc(-1), "only grows"),
+        (lambda: metrics.counter("a", ".").inc(float("nan")), "only grows"),
         (lambda: metrics.counter("a", ".", ["b"]).inc(), "a: the labels are b"),
         (lambda: metrics.counter("a", ".", ["b"]).labels(c=1), "a: the labels are b"),
         (lambda: metrics.counter("a", ".", ["b"]).labels(1, b=1), "a: the labels are b"),
@@ -193,6 +194,23 @@ def test_a_long_help_text_and_odd_labels_are_shown(numbers):
     kind, said, samples = metrics.read(numbers)["long"]
     assert (kind, set(said), len(said)) == ("counter", {"é"}, 100)
     assert [each.labels for each in samples] == [{"path": 'a"\\\n\u2028'}]
+
+
+def test_what_no_encoding_has_is_replaced(numbers):
+    metrics.counter("odd", "\udce9", ["path"]).labels("caf\udce9").inc()
+    _, said, samples = metrics.read(numbers)["odd"]
+    assert said == "?" and [each.labels for each in samples] == [{"path": "caf?"}]
+
+
+def test_a_metric_that_found_no_room_itself_does_not_harm_others(numbers):
+    filled = metrics.counter("filled", ".", ["number"])
+    for number in range(SharedNumbers.MOST):
+        filled.labels(number).inc()
+    numbers.number("a place that is free again", 7)
+    late = metrics.gauge("late", ".", mode="sum")
+    late.set(1)
+    assert ("late",) not in shown(numbers) and late.get() == 1
+    assert shown(numbers)[("filled_total", ("number", "0"))] == 1
 
 
 def test_other_memory_gets_what_was_counted_before(numbers):

@@ -14,6 +14,7 @@ from package.in_status import COUNTERS, Board, ended, endpoint, shared, worker
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tailrace import metrics as application
 from tailrace._tailrace import SharedNumbers
 from tailrace.status import counts, metrics, pages, series, snapshot
 from tailrace.status.memory import Memory
@@ -297,6 +298,17 @@ def test_metrics_are_the_bytes_that_the_official_client_writes(now):
     assert generate_latest(Parsed(ours)).decode() == ours
     assert 'tailrace_info{application="a\\"\\\\n\\\\\\n:b{c=\\"d\\"}, ü",version="1.0"} 1.0\n' in ours
     assert "tailrace_requests_total 1.234568e+06\n" in ours
+
+
+def test_metrics_of_the_application_are_the_bytes_that_the_official_client_writes():
+    board = Board({})
+    numbers = [("total", 1e9), ("nan", float("nan")), ("most", float("inf")), ("least", -float("inf")), ("less", -1.5)]
+    for name, value in numbers:
+        board.numbers.number(application.family_name("gauge", name, "One\nmore.", "last")).add(0)
+        board.numbers.number(application.sample_name(name, "", [("a", 'b"\n')])).set(value)
+    _, _, body = get(board, "/metrics")
+    assert generate_latest(Parsed(body)).decode() == body
+    assert 'least{a="b\\"\\n"} -Inf\n' in body and 'most{a="b\\"\\n"} +Inf\n' in body
 
 
 def test_a_help_text_is_escaped(monkeypatch):
