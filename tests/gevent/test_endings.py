@@ -18,7 +18,12 @@ from server.probes import eventually, reading
 PLACES = ["iteration", "write", "input"]
 CAUSES = ["timeout", "kill", "reset", "deadline"]
 # What leaves the application's own code, where it is on the stack; a generator is not, it is closed.
-RAISED = {"timeout": "Timeout", "kill": "GreenletExit", "reset": "ClientDisconnected", "deadline": "RequestTimeout"}
+RAISED = {
+    "timeout": "Timeout",
+    "kill": "GreenletExit",
+    "reset": "ClientDisconnectedError",
+    "deadline": "RequestTimeout",
+}
 
 numbers = itertools.count()
 
@@ -71,7 +76,7 @@ def test_what_ends_a_waiting_greenlet_ends_its_request_alone(server, place, caus
         ended = eventually(lambda: record(server, key)["ended"], "the end of the request")
         if (place, cause) == ("write", "deadline"):
             # As with threads, either the end of the response or the exception may come first.
-            assert ended in ("ClientDisconnected", "RequestTimeout")
+            assert ended in ("ClientDisconnectedError", "RequestTimeout")
         else:
             assert ended == ("GeneratorExit" if place == "iteration" else RAISED[cause])
         if place == "input" and cause != "reset":

@@ -25,10 +25,13 @@ def vanish(client, way):
 
 
 def test_the_errors_are_os_errors_of_the_package():
-    for kind in (tailrace.ClientDisconnected, tailrace.RequestBodyError):
+    for kind in (tailrace.ClientDisconnectedError, tailrace.RequestBodyError):
         assert issubclass(kind, OSError)
         assert kind.__name__ in tailrace.__all__
-    assert not issubclass(tailrace.ClientDisconnected, tailrace.RequestBodyError)
+    assert not issubclass(tailrace.ClientDisconnectedError, tailrace.RequestBodyError)
+    # A cancelled request raises the base, which no handler of errors catches.
+    assert issubclass(tailrace.ClientDisconnectedError, tailrace.ClientDisconnected)
+    assert not issubclass(tailrace.ClientDisconnected, Exception)
 
 
 # The client vanishes
@@ -47,7 +50,7 @@ def test_a_body_that_breaks_off_never_looks_like_its_end(family, framing, way, n
             future = request.propagate(GREEDY[name])
             client.send(b"hello" if framing == "length" else chunk(b"hello"))
             vanish(client, way)
-            assert type(future.exception(DEADLINE)) is tailrace.ClientDisconnected
+            assert type(future.exception(DEADLINE)) is tailrace.ClientDisconnectedError
             if way == "half-close":
                 response = client.response()
                 assert (response.status, response.connection) == (400, {"close"})
@@ -67,8 +70,8 @@ def test_a_body_may_break_off_anywhere(framing, at, way):
         client.send(head(length=100 if framing == "length" else None) + sent[at])
         request = play.begun()
         vanish(client, way)
-        request.raised(lambda stream: stream.read(), tailrace.ClientDisconnected)
-        request.raises_ever_after(tailrace.ClientDisconnected)
+        request.raised(lambda stream: stream.read(), tailrace.ClientDisconnectedError)
+        request.raises_ever_after(tailrace.ClientDisconnectedError)
         request.answer(b"too late")
 
 
@@ -87,7 +90,7 @@ def test_the_iterable_is_closed_once_when_the_client_vanishes(family, way):
             assert client.chunk(response) == b"first"
             future = request.propagate(lambda stream: stream.read(5))
             vanish(client, way)
-            assert type(future.exception(DEADLINE)) is tailrace.ClientDisconnected
+            assert type(future.exception(DEADLINE)) is tailrace.ClientDisconnectedError
             assert request.closed.wait(DEADLINE)
             if way == "half-close":
                 with pytest.raises(Broken):
@@ -103,7 +106,7 @@ def test_an_application_may_answer_a_client_that_half_closed():
         client.send(head(length=100) + b"hello")
         client.finish_sending()
         request = play.begun()
-        request.raised(lambda stream: stream.read(), tailrace.ClientDisconnected)
+        request.raised(lambda stream: stream.read(), tailrace.ClientDisconnectedError)
         request.answer(b"I have 5 bytes", status="409 Conflict")
         response = client.response()
         assert (response.status, response.body, response.connection) == (409, b"I have 5 bytes", {"close"})

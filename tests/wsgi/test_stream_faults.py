@@ -89,7 +89,7 @@ def test_a_connection_whose_body_broke_off_is_closed_whatever_its_head_said(way)
         assert response.connection == set()
         if way == "half-close":
             client.finish_sending()
-        kind = tailrace.ClientDisconnected if way == "half-close" else tailrace.RequestBodyError
+        kind = tailrace.ClientDisconnectedError if way == "half-close" else tailrace.RequestBodyError
         request.raised(lambda stream: stream.read(), kind)
         request.block(b"last")
         request.finish()
