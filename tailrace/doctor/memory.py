@@ -25,8 +25,8 @@ _LEAST: Final = 100 << 10
 _CALLERS: Final = 2
 _DEPTH: Final = 30
 # How much longer than asked memray may take to finish its file (seconds), and the time between two looks.
-_GRACE: Final = 10.0
-_LOOK: Final = 0.1
+_GRACE: Final = 60.0
+_LOOK: Final = 0.5
 _MIB: Final = 1 << 20
 
 
@@ -52,7 +52,8 @@ def examine(found: Mapping[str, Any], seconds: float) -> str:
         Path(folder).chmod(0o777)
         file = Path(folder) / "allocations.bin"
         _attach(pid, file, seconds)
-        records = _leaked(file, time.monotonic() + seconds + _GRACE)
+        time.sleep(seconds)
+        records = _leaked(file, time.monotonic() + _GRACE)
     return _text(pid, seconds, records)
 
 
@@ -68,8 +69,14 @@ def _leaked(file: Path, until: float) -> list[Any]:
     """What was allocated and not freed, once memray has completed its file."""
     import memray
 
+    size = -1
     while True:
+        time.sleep(_LOOK)
+        # memray complains about a file that is not complete.
+        size, before = file.stat().st_size if file.exists() else -1, size
         try:
+            if size != before or size < 0:
+                raise OSError
             with memray.FileReader(file) as reader:
                 if reader.metadata.end_time.timestamp() > reader.metadata.start_time.timestamp():
                     return list(reader.get_leaked_allocation_records(merge_threads=True))
@@ -77,7 +84,6 @@ def _leaked(file: Path, until: float) -> list[Any]:
             pass
         if time.monotonic() > until:
             raise MemoryUnknown("memray has not completed its file in time; the worker may have ended")
-        time.sleep(_LOOK)
 
 
 def _text(pid: int, seconds: float, records: list[Any]) -> str:

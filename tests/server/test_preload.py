@@ -132,7 +132,7 @@ def test_code_that_does_not_load_leaves_the_old_mold_and_its_workers(operated, t
         server.tell(signal.SIGHUP)
         server.logged("reload complete")
         clients.faults.clear()  # a request of the worker that was killed may have failed
-        assert who(server)[0] == "three"
+        server.until(lambda: who(server)[0] == "three", "the new code")
 
 
 def test_a_reload_during_a_reload_ends_the_mold_that_hangs(operated, tmp_path):
@@ -147,7 +147,8 @@ def test_a_reload_during_a_reload_ends_the_mold_that_hangs(operated, tmp_path):
         server.tell(signal.SIGHUP)
         server.logged("SIGHUP: loading the application once more")
         server.logged("reload complete")
-        assert who(server)[0] == "three"
+        # The last old worker has been told to drain, and may not have read that yet.
+        server.until(lambda: who(server)[0] == "three", "the new code")
         server.until(lambda: len(server.processes()) == 4, "master, mold and two workers")
         assert "reload failed" not in server.log
 

@@ -396,7 +396,14 @@ def test_the_figures_of_responses_are_those_of_what_was_asked(tmp_path):
         found = document(at)
         responses = found["responses"]
         assert responses["classes"] == {"none": 0, "1xx": 0, "2xx": 9, "3xx": 1, "4xx": 3, "5xx": 1}
-        assert responses["endings"] == {"complete": 14, "client-gone": 0, "broken": 0, "timed-out": 0, "cut": 0}
+        assert responses["endings"] == {
+            "complete": 14,
+            "client-gone": 0,
+            "broken": 0,
+            "timed-out": 0,
+            "cut": 0,
+            "cancelled": 0,
+        }
         assert responses["body_bytes"] == 8 * 1000 + 3 * 1400 + 2 * 100_000 + len(refusal.body)
         assert responses["blocks"] == 8 + 3 * 2 + 2
         others = {"none": 0, "coalesced": 0, "compressed": 0, "spilled": 0}
