@@ -1,7 +1,7 @@
 """`tailrace doctor --live --memory SECONDS`: which lines of an application allocate memory and keep it, by memray.
 
 memray is attached to one worker, the largest, for some seconds. It needs `pip install memray` in the environment of the
-server, and gdb or lldb with a Python before 3.14. Meanwhile the worker is slower.
+server, and gdb or lldb with a Python before 3.14. Meanwhile the worker is slower. It cannot follow greenlets.
 
 Thread: any.
 """
@@ -83,7 +83,9 @@ def _leaked(file: Path, until: float) -> list[Any]:
         except (OSError, ValueError, OverflowError):
             pass
         if time.monotonic() > until:
-            raise MemoryUnknown("memray has not completed its file in time; the worker may have ended")
+            raise MemoryUnknown(
+                "memray has no complete file; the worker may have ended, or runs greenlets, which memray cannot follow"
+            )
 
 
 def _text(pid: int, seconds: float, records: list[Any]) -> str:

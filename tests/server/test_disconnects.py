@@ -261,7 +261,8 @@ def test_an_application_may_catch_it(tmp_path, gevent):
 
 @MODES
 def test_a_queued_request_whose_client_has_left_never_runs(tmp_path, gevent):
-    arguments = ("--cancel-on-disconnect", "safe", "--half-close", "disconnect", "--threads", "1")
+    limit = ("--max-greenlets", "1") if gevent else ("--threads", "1")
+    arguments = ("--cancel-on-disconnect", "safe", "--half-close", "disconnect", *limit)
     with Served(tmp_path, *arguments, gevent=gevent) as served:
         with served.asks("/late", waits=False) as first, served.asks("/wait", waits=False) as second:
             second.shutdown(socket.SHUT_WR)

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 
-import pytest
 from harness.addresses import free_address
 from harness.operated import Operated
 from harness.tools import need_module, need_tool
@@ -30,13 +29,12 @@ def doctor(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.parametrize("more", [[], ["--gevent"]], ids=["threads", "gevent"])
-def test_the_line_that_leaks_is_found(tmp_path, more):
+def test_the_line_that_leaks_is_found(tmp_path):
     need_module("memray")
     need_tool("gdb")
     (tmp_path / "app.py").write_text(APP)
     at, is_over = free_address(), threading.Event()
-    with Operated(tmp_path, "app:app", "--workers", "1", "--status", at.bind, *more) as server:
+    with Operated(tmp_path, "app:app", "--workers", "1", "--status", at.bind) as server:
         server.serves()
 
         def leak():
