@@ -156,11 +156,17 @@ class _Family:
 
     def __init__(self, name: str, help: str, labels: Sequence[str], mode: str = "") -> None:
         self.name, self.help, self.label_names, self.mode = name, help, tuple(labels), mode
-        self._samples: dict[tuple[str, ...], Any] = {}
+        self._samples: dict[tuple[object, ...], Any] = {}
         _Cell(family_name(self.kind, name, help, mode), is_own=False)
 
     def labels(self, *values: object, **named: object) -> Any:
         """The sample with these label values, in the order of their names or by name. Raises ValueError."""
+        # The keys are tuples of str: other values are not found, and looked up below as str.
+        try:
+            if (found := self._samples.get(values)) is not None and not named:
+                return found
+        except TypeError:  # a value that cannot be hashed
+            pass
         if named:
             if values or set(named) != set(self.label_names):
                 raise ValueError(f"{self.name}: the labels are {_listed(self.label_names)}")
