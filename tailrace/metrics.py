@@ -59,7 +59,7 @@ _has_refused = False
 
 
 class _Local:
-    """A number that found no place in the shared memory: it counts in this process alone, where nobody sees it."""
+    """A number that found no place in the shared memory. It counts in this process alone, and is not shown."""
 
     def __init__(self) -> None:
         self._value = 0.0
@@ -440,7 +440,7 @@ def share_prometheus_client() -> None:
     values.ValueClass = PrometheusValue
 
 
-# What follows is for those who read.
+# Reading, for `/metrics`.
 
 
 class Sample:

@@ -35,7 +35,7 @@ class MemoryUnknown(TailraceError):
 
 
 def examine(found: Mapping[str, Any], seconds: float) -> str:
-    """Attaches memray for so many seconds, and returns text for a terminal. found: the document of `/status.json`.
+    """Attaches memray, and returns text for a terminal. found: the document of `/status.json`.
 
     Raises MemoryUnknown."""
     if importlib.util.find_spec("memray") is None:

@@ -36,7 +36,7 @@ pub(crate) struct Dispatcher {
     pub(crate) queue: RunQueue<Exchange>,
     pub(crate) runners: RunnerTable,
     stall: Mutex<Stall>,
-    /// `None`: nobody reads it.
+    /// `None`: no master reads it.
     growth: Option<Growth>,
 }
 

@@ -551,7 +551,7 @@ mod tests {
 
         let answered = begin();
         assert_eq!(table.interruption(slot), None);
-        // What has become of an earlier request concerns nobody.
+        // An earlier request of the slot is over.
         assert_eq!(table.disconnect(runner, |_| true), None);
         table.release(answered);
         assert!(!table.is_cancellable(slot, answered.serial) && table.is_interruptible(slot, answered.serial));

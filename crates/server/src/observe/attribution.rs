@@ -73,7 +73,7 @@ impl Attribution {
         }
     }
 
-    /// A window ends, in which the process has grown by so many bytes. Returns the shares of its rows.
+    /// A window ends. `bytes`: by how much the process has grown in it. Returns the shares of its rows.
     pub(crate) fn divide(&mut self, bytes: f64) -> Vec<Share> {
         if self.covariance.is_empty() {
             self.covariance = vec![0.0; self.rows * self.rows];
@@ -130,7 +130,7 @@ mod tests {
         (*state >> 33) % below
     }
 
-    /// Bytes and responses of ten rows, of which the fourth leaks, after so many windows of up to so many responses.
+    /// Bytes and responses of ten rows, the fourth of which leaks. `most`: responses of a window at most.
     fn simulated(windows: usize, most: u64, noise: u64) -> (Vec<f64>, Vec<f64>) {
         let mut attribution = Attribution::new(16);
         let (mut state, mut bytes, mut responses) = (7, vec![0.0; 10], vec![0.0; 10]);

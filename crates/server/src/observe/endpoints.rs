@@ -288,8 +288,8 @@ impl EndpointTable {
         add(PATH + record.path as usize, 1);
     }
 
-    /// The memory of the process has changed by so many bytes since the last call. Divides them among the endpoints
-    /// whose responses have ended meanwhile.
+    /// Divides the growth of the process among the endpoints whose responses have ended since the last call. `bytes`:
+    /// negative if it has shrunk.
     pub(crate) fn note_growth(&self, bytes: i64) {
         for Share { row, responses, bytes } in lock(&self.rows).attribution.divide(bytes as f64) {
             for (word, value) in [(GROWN, (bytes as i64).cast_unsigned()), (GROWN + 1, u64::from(responses))] {

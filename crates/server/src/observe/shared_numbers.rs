@@ -163,7 +163,7 @@ impl SharedNumbers {
         None
     }
 
-    /// The number of a place that nobody else has from now on.
+    /// Reserves a free place for the caller, and returns its number.
     fn claim(&self) -> Option<usize> {
         let claim = |place: &[AtomicU64]| {
             place[STATE].compare_exchange(FREE, CLAIMED, Ordering::SeqCst, Ordering::Relaxed).is_ok()

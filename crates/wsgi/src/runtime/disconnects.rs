@@ -66,8 +66,10 @@ fn end_requests(
             continue;
         }
         memory::await_attaching();
+        // First the exceptions, so that none waits for a slow callback of another request.
         let end_all = |py: Python<'_>| {
-            running.iter().for_each(|each| end_request(py, *each, &server, subscriptions));
+            running.iter().for_each(|each| cancel(py, *each, &server));
+            running.iter().for_each(|each| call_back(py, *each, subscriptions));
         };
         match catch(|| Python::try_attach(end_all)) {
             Ok(Some(())) => {}
@@ -79,12 +81,15 @@ fn end_requests(
     }
 }
 
-fn end_request(py: Python<'_>, disconnected: Disconnected, server: &Server, subscriptions: &Subscriptions) {
+fn cancel(py: Python<'_>, disconnected: Disconnected, server: &Server) {
     let Disconnected { slot, serial, thread, is_cancelled } = disconnected;
     if is_cancelled && server.is_cancellable(slot, serial) {
         ffi::thread::raise_in(thread, &py.get_type::<ClientDisconnected>());
     }
-    for each in subscriptions.of(py, (slot, serial)) {
+}
+
+fn call_back(py: Python<'_>, disconnected: Disconnected, subscriptions: &Subscriptions) {
+    for each in subscriptions.of(py, (disconnected.slot, disconnected.serial)) {
         // It logs what the callback raises.
         let _ = each.call_method0(py, "run");
     }
