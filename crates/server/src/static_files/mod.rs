@@ -369,14 +369,19 @@ mod tests {
     use crate::request::disk::{Disk, THREADS};
     use crate::static_config::{Mount, StaticConfig};
 
-    fn mount(prefix: &str) -> Mount {
-        Mount { prefix: prefix.to_owned(), folder: std::env::temp_dir(), is_overlay: false }
+    /// An empty folder of its own: what others keep in the folder of temporary files must not answer.
+    fn mount(name: &str) -> Mount {
+        let folder = std::env::temp_dir().join(format!("tailrace-static-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Mount { prefix: String::new(), folder, is_overlay: false }
     }
 
     #[test]
     fn a_path_is_looked_up_once_however_it_is_encoded() {
         let served = Served::new(Config::default());
-        let config = StaticConfig { mounts: vec![mount("")], symlinks: Links::Follow, ..StaticConfig::default() };
+        let mount = mount("once");
+        let folder = mount.folder.clone();
+        let config = StaticConfig { mounts: vec![mount], symlinks: Links::Follow, ..StaticConfig::default() };
         let disk = Arc::new(Disk::new());
         let (hold, held) = channel::<()>();
         let held = Arc::new(Mutex::new(held));
@@ -402,13 +407,16 @@ mod tests {
             assert!(response.starts_with("HTTP/1.1 404 "), "{response}");
         }
         served.end();
+        std::fs::remove_dir(folder).unwrap();
     }
 
     #[test]
     fn a_look_up_by_a_disk_thread_leaves_nothing() {
         let served = Served::new(Config::default());
         // With such links every path is looked up by a disk thread.
-        let config = StaticConfig { mounts: vec![mount("")], symlinks: Links::Follow, ..StaticConfig::default() };
+        let mount = mount("nothing");
+        let folder = mount.folder.clone();
+        let config = StaticConfig { mounts: vec![mount], symlinks: Links::Follow, ..StaticConfig::default() };
         let files = StaticFiles::new(config, Arc::new(Disk::new()), 0).unwrap();
         let (mut client, exchange) = served.exchange();
         assert!(matches!(files.respond(exchange), Disposition::Taken));
@@ -422,5 +430,6 @@ mod tests {
         }
         assert!(files.0.look_ups.len() == 0);
         served.end();
+        std::fs::remove_dir(folder).unwrap();
     }
 }
