@@ -27,6 +27,8 @@ __all__ = [
     "Server",
     "SharedNumber",
     "SharedNumbers",
+    "TraceBatch",
+    "Traces",
     "__version__",
     "check_access_log_format",
     "check_request_id",
@@ -228,11 +230,39 @@ class SharedNumbers:
         """A process has ended: its own numbers are gone. Raises OverflowError."""
 
 @final
+class TraceBatch:
+    """Traced responses that were read. Any thread."""
+
+    def __len__(self) -> int:
+        """How many responses it has."""
+
+    def responses(self) -> list[dict[str, Any]]:
+        """Its responses, in the order in which they were over: what `Scoreboard.recent` has of each, and `trace_id` and
+        the ids of spans, `parent_id` (None: the trace begins here), `span_id` and `application_id`, as numbers;
+        `scheme`; `started`, whether the application has had it; `proxied` (seconds); `at_ns`, when it was over, in
+        nanoseconds of the monotonic clock."""
+
+@final
+class Traces:
+    """Traced responses of all workers, which wait to be exported: at most 4,096. Any thread writes, one reads."""
+
+    def read(self, most: int, /) -> TraceBatch:
+        """The oldest responses, at most so many. They stay until they are freed. Raises OverflowError."""
+
+    def free(self, batch: TraceBatch, is_exported: bool, /) -> None:
+        """Frees the places of a batch, which was exported, or not."""
+
+    def counts(self) -> tuple[int, int, int]:
+        """How many responses were exported, failed to be exported, were dropped because there was no room."""
+
+@final
 class Scoreboard:
     """The state of all workers of a master, in memory that they share. Made by the master before it forks."""
 
     numbers: Final[SharedNumbers]
     """The metrics of the application."""
+    traces: Final[Traces]
+    """The traced responses of all workers."""
 
     def __new__(cls, slots: int, threads: int, query_masking: str) -> Scoreboard:
         """A scoreboard for this many workers, each with this many threads. query_masking: the value of the option.

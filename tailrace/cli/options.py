@@ -49,6 +49,17 @@ def _warmup(raw: str) -> str:
     return raw
 
 
+def _collector(raw: str) -> str:
+    try:
+        url = urlsplit(raw)
+        is_url = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url or not raw.isascii() or any(each <= " " or each in "?#" for each in raw):
+        raise ValueError("must be the http or https URL of a collector, such as http://127.0.0.1:4318")
+    return raw.rstrip("/").removesuffix("/v1/traces")
+
+
 def _root_path(raw: str) -> str:
     stripped = raw.rstrip("/")
     if stripped and not stripped.startswith("/"):
@@ -736,6 +747,35 @@ OPTIONS: Final[tuple[Option, ...]] = (
         PROCESSES,
         details="The metrics are those of `/metrics`.",
         example="127.0.0.1:8125",
+        absent=_OF_A_MASTER,
+    ),
+    Option(
+        "otlp_endpoint",
+        values.text("URL", check=_collector),
+        None,
+        "Export a trace of each request to this OpenTelemetry collector (OTLP over HTTP).",
+        PROCESSES,
+        details=(
+            "The status process exports spans for the queue, the application and the delivery to `/v1/traces` of the "
+            "URL. The application gets a `traceparent` below which its own spans belong. Headers, certificates and the "
+            "name of the service come from the usual variables, such as `OTEL_EXPORTER_OTLP_HEADERS` and "
+            "`OTEL_SERVICE_NAME`. Requires `pip install 'tailrace[otlp]'`. See "
+            "[OpenTelemetry](guides/opentelemetry.md)."
+        ),
+        example="http://127.0.0.1:4318",
+        absent=_OF_A_MASTER,
+    ),
+    Option(
+        "otlp_sample",
+        values.share(),
+        1.0,
+        "Share of requests to trace, from 0 to 1, unless a trusted proxy decides.",
+        PROCESSES,
+        details=(
+            "A proxy of `--trusted-proxies` decides by the flag in the `traceparent` that it sends. What other clients "
+            "ask for does not count."
+        ),
+        example=0.1,
         absent=_OF_A_MASTER,
     ),
     Option(

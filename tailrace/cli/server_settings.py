@@ -72,6 +72,8 @@ class ServerSettings:
     status: str | None
     agent: str | None
     statsd: str | None
+    otlp_endpoint: str | None
+    otlp_sample: float
     threads: int
     gevent: bool
     max_greenlets: int
@@ -188,6 +190,7 @@ class ServerSettings:
         body = max(1 << 20, min(64 << 20, bodies // 2)) if self.body_memory is None else self.body_memory
         return {option.core: getattr(self, option.name) for option in OPTIONS if option.core is not None} | {
             "worker": worker,
+            "trace_share": None if self.otlp_endpoint is None else self.otlp_sample,
             "strict_transport": f"max-age={self.hsts}" if self.hsts else "",
             "executor": "greenlets" if self.gevent else "inline" if self.debug else "threads",
             "threads": self.concurrency,

@@ -152,6 +152,21 @@ def seconds(*, zero: bool, most: float = _LONGEST) -> Kind:
     return Kind("seconds", "SECONDS", read, lambda value: int(value) if value == int(value) else value)
 
 
+def share() -> Kind:
+    """A share from 0 to 1: `0.1`."""
+
+    def read(raw: object) -> float:
+        try:
+            number = float(raw) if isinstance(raw, (str, int, float)) and not isinstance(raw, bool) else -1.0
+        except ValueError:
+            number = -1.0
+        if not 0 <= number <= 1:
+            raise ValueError("must be a share from 0 to 1 such as 0.1")
+        return number
+
+    return Kind("share", "SHARE", read)
+
+
 def rate() -> Kind:
     """A number per period, as a pair of that number and the period in seconds: `10/s`, `600/min`, `100/h`. Empty: None,
     no limit."""

@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 
 # With one of these, a master and workers are needed. The table's options of a master are others: `max_requests_jitter`
 # alone does nothing, and `hooks` work without a master in `--debug`.
-_NEED_A_MASTER: Final = ("hooks", "max_requests", "max_lifetime", "max_rss", "status", "agent", "statsd")
+_NEED_A_MASTER: Final = (
+    "hooks",
+    "max_requests",
+    "max_lifetime",
+    "max_rss",
+    "status",
+    "agent",
+    "statsd",
+    "otlp_endpoint",
+)
 
 
 def run(app: WSGIApplication, *, bind: str | int | Sequence[str] = "127.0.0.1:8000", **keywords: Any) -> None:
@@ -32,12 +41,12 @@ def run(app: WSGIApplication, *, bind: str | int | Sequence[str] = "127.0.0.1:80
     bind: one address or several, as for `--bind`, or a port. keywords: options; docs/options.md says which are taken by
     `tailrace.run`.
 
-    It serves in this process. With `workers` above 1, with `hooks`, `status`, `agent` or `statsd`, or with a limit
-    after which workers are replaced, it forks worker processes; then call it on the main thread, while no other thread
-    runs. `umask`, `user` and `group` change the process for good. Where the program has not set up logging, the
-    server's log goes to standard error until `run` returns; with `log` or `log_format`, it goes there in any case. On
-    another thread than the main one, where Python allows no
-    signal handlers, it serves until the process ends.
+    It serves in this process. With `workers` above 1, with `hooks`, `status`, `agent`, `statsd` or `otlp_endpoint`, or
+    with a limit after which workers are replaced, it forks worker processes; then call it on the main thread, while no
+    other thread runs. `umask`, `user` and `group` change the process for good. Where the program has not set up
+    logging, the server's log goes to standard error until `run` returns; with `log` or `log_format`, it goes there in
+    any case. On another thread than the main one, where Python allows no signal handlers, it serves until the process
+    ends.
 
     If requests still run at the end, past their time or after a second signal, the log names them. The program's exit
     status is then 0, or 1 when an exception ends it, since such a process cannot end in the usual way before Python

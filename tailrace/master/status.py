@@ -1,5 +1,5 @@
-"""`--status` and `--agent`, the master's side: the addresses, and the status process, which is forked, watched and
-replaced.
+"""`--status`, `--agent` and `--otlp-endpoint`, the master's side: the addresses, and the status process, which is
+forked, watched and replaced.
 
 The master keeps the listening sockets, so that the process can be replaced, and that a new master (SIGUSR2) gets them.
 It tells the process the state of the workers through shared memory. It ends the process by closing a pipe, or by
@@ -25,7 +25,7 @@ from tailrace.cli.server_settings import ServerSettings
 from tailrace.errors import BindError
 from tailrace.logs import log
 from tailrace.master.workers import Booting, Ending, Hung, Killed, Serving, Worker
-from tailrace.status import main, stacks, state
+from tailrace.status import main, stacks, state, tracing
 from tailrace.status.state import SharedState, State, WorkerState
 from tailrace.system import forks, sockets, status_address
 from tailrace.system.status_address import StatusAddress
@@ -58,17 +58,26 @@ class Backoff:
 @dataclass
 class Process:
     """A status process. line: the writing end of its pipe. handle: the reading end of another pipe, whose writing end
-    the process alone has, so that it is at its end when the process has ended."""
+    the process alone has, so that it is at its end when the process has ended. exports: it exports traces."""
 
     pid: int
     line: int
     handle: int
     began: float
+    exports: bool
     is_told: bool = field(default=False, init=False)
 
     def reap(self) -> Ending | None:
         """How it has ended; None: it lives. Closes the descriptors when it has ended."""
         return self._reaped() if _is_at_end(self.handle, 0) else None
+
+    def stop_answering(self) -> None:
+        """Has it finish its requests; and end, unless it exports the traces of the workers that are left."""
+        if not self.exports:
+            self.tell()
+        elif self.line >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self.line, b".")
 
     def tell(self) -> None:
         """Has it finish its requests, and end."""
@@ -89,7 +98,7 @@ class Process:
         self.tell()
         if self.handle < 0:
             return
-        if not _is_at_end(self.handle, 2 * main.GRACE):
+        if not _is_at_end(self.handle, 2 * main.GRACE + tracing.LAST * self.exports):
             # It has its end of the pipe, so it was not reaped, and no other process has its number.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -121,14 +130,17 @@ def _is_at_end(handle: int, seconds: float) -> bool:
 
 
 class Status:
-    """The sockets of `--status` and `--agent`, by the name of the option, and the process that answers on them.
+    """The sockets of `--status` and `--agent`, by the name of the option, and the process that answers on them and
+    exports traces.
 
-    application: its name, for the title.
+    application: its name, for the title. otlp_endpoint: where traces are exported to.
     """
 
-    def __init__(self, listeners: dict[str, sockets.Listener], application: str) -> None:
+    def __init__(
+        self, listeners: dict[str, sockets.Listener], application: str, otlp_endpoint: str | None = None
+    ) -> None:
         self._listeners = listeners
-        self._application = application
+        self._application, self._otlp_endpoint = application, otlp_endpoint
         self._shared: SharedState | None = None
         # The last state did not fit.
         self._is_full = False
@@ -186,6 +198,8 @@ class Status:
                         url = listener.shown.removeprefix("http://" if name == "agent" else "")
                         lacks = _NO_STACKS if name == "status" and stacks.program() is None else ""
                         log.logger.info("%s on %s (process %d)%s", name, url, self._process.pid, lacks)
+                    if self._otlp_endpoint is not None:
+                        log.logger.info("traces to %s (process %d)", self._otlp_endpoint, self._process.pid)
 
     def reopen_logs(self) -> None:
         """Has the process open the files of its log again, after a rotation."""
@@ -212,7 +226,8 @@ class Status:
                         posix.close(ours)
                     in_child()
                     status, agent = map(self._listeners.get, ("status", "agent"))
-                    main.work(status, agent, shared, board, reader, master, mask, self._application)
+                    name, endpoint = self._application, self._otlp_endpoint
+                    main.work(status, agent, shared, board, reader, master, mask, name, endpoint)
                 finally:
                     os._exit(1)
         except OSError:
@@ -224,7 +239,7 @@ class Status:
                 posix.close(theirs)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         forks.keep_from_children(line, handle)
-        return Process(pid, line, handle, now)
+        return Process(pid, line, handle, now, self._otlp_endpoint is not None)
 
     def let_go(self) -> Process | None:
         """The successor answers from now on. The process that is to be reaped once it has ended; None: there is none.
@@ -236,7 +251,7 @@ class Status:
             listener.close()
         process, self._process, self._shared = self._process, None, None
         if process is not None:
-            process.tell()
+            process.stop_answering()
         return process
 
     def close(self) -> None:
@@ -259,11 +274,15 @@ class Status:
 def opened(
     settings: ServerSettings, certificates: Certificates | None = None, *, kept: Callable[[str], int | None]
 ) -> Status | None:
-    """Opens the addresses of `--status` and `--agent`; None when none is given, or none can be opened.
+    """Opens the addresses of `--status` and `--agent`; None when none is given, or none can be opened, and traces are
+    not exported.
 
     One that cannot be opened is a warning in the log. certificates: for one that is encrypted. kept: as for
-    `sockets.bound`. Raises ConfigError for a text that is no address.
+    `sockets.bound`. Raises ConfigError for a text that is no address, and where the exporter is not installed.
     """
+    endpoint = settings.otlp_endpoint
+    if endpoint is not None:
+        tracing.check()
     listeners = {}
     texts = {"status": settings.status, "agent": settings.agent}
     wanted = {option: status_address.parse(text, option) for option, text in texts.items() if text}
@@ -274,7 +293,7 @@ def opened(
         if at.is_encrypted:
             listener.protocol, listener.certificates = "https", certificates
         listeners[option] = listener
-    return Status(listeners, settings.app or "") if listeners else None
+    return Status(listeners, settings.app or "", endpoint) if listeners or endpoint is not None else None
 
 
 def _listener(

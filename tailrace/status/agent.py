@@ -46,10 +46,11 @@ class _Client:
 
 
 class Agent:
-    """Answers on a listening socket. take: takes a snapshot; it may raise OSError."""
+    """Answers on a listening socket, until the pipe `line` can be read or is closed. take: takes a snapshot; it may
+    raise OSError."""
 
-    def __init__(self, listener: socket.socket, take: Callable[[], Snapshot]) -> None:
-        self._listener = listener
+    def __init__(self, listener: socket.socket, take: Callable[[], Snapshot], line: int) -> None:
+        self._listener, self._end = listener, line
         self._take = take
         self._mean = capacity.Mean()
         self._line = b"down #starting: no worker is ready yet\n"
@@ -61,21 +62,24 @@ class Agent:
         self._poll = select.poll()
 
     def start(self) -> None:
-        """Starts the thread, which ends with the process."""
+        """Starts the thread."""
         self._listener.setblocking(False)
         self._poll.register(self._listener, select.POLLIN)
+        self._poll.register(self._end, select.POLLIN)
         threading.Thread(target=self._run, name="tailrace-agent", daemon=True).start()
 
     def _run(self) -> None:
-        while True:
+        is_over = False
+        while not is_over:
             try:
-                self._turn()
+                is_over = self._turn()
             except Exception:  # the next one must be answered all the same
                 log.logger.exception("a reply of --agent failed; please report it")
                 time.sleep(_PAUSE)
+        self._listener.close()
 
-    def _turn(self) -> None:
-        """Waits for what comes next, and handles it."""
+    def _turn(self) -> bool:
+        """Waits for what comes next, and handles it. True: that was the end."""
         now = time.monotonic()
         times = [self._sampled + INTERVAL] if now < self._asked + _INTEREST else []
         times += [next(iter(self._clients.values())).until] if self._clients else []
@@ -83,6 +87,8 @@ class Agent:
         events = self._poll.poll(None if left is None else int(left * 1000) + 1)
         now = time.monotonic()
         for descriptor, _ in events:
+            if descriptor == self._end:
+                return True
             if descriptor == self._listener.fileno():
                 self._accept(now)
             elif descriptor in self._clients:
@@ -91,6 +97,7 @@ class Agent:
             self._close(descriptor)
         if now < self._asked + _INTEREST and now >= self._sampled + INTERVAL:
             self._sample(now)
+        return False
 
     def _accept(self, now: float) -> None:
         for _ in range(MOST_CLIENTS):

@@ -1,16 +1,17 @@
 """The status process, from its fork to its end. Tailrace's own core serves `--status`, with small limits: anyone who
 reaches the address may send anything. `--agent` is answered by a thread of its own.
 
-It ends when the master closes the pipe between them, or ends. It ignores signals, which a terminal or a service manager
-sends to every process: it is to answer until the last worker has ended.
+It stops answering when the master writes to the pipe between them, as a new master answers, and ends when the master
+closes the pipe, or ends; until then it exports traces (`--otlp-endpoint`). It ignores signals, which a terminal or a
+service manager sends to every process: it is to answer until the last worker has ended.
 
 Thread: the main one; the core has further ones.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
+import select
 import signal
 import threading
 import time
@@ -21,7 +22,7 @@ from tailrace._tailrace import Scoreboard, Server, end_with_parent
 from tailrace.cli.option import Place
 from tailrace.cli.settings import effective, from_keywords
 from tailrace.logs import deliveries, log
-from tailrace.status import feed, snapshot
+from tailrace.status import feed, snapshot, tracing
 from tailrace.status.agent import Agent
 from tailrace.status.pages import Pages
 from tailrace.status.state import SharedState
@@ -64,11 +65,13 @@ def work(
     master: int,
     mask: Collection[int],
     application: str,
+    otlp_endpoint: str | None,
 ) -> NoReturn:
     """Runs the status process.
 
-    status, agent: the sockets of `--status` and `--agent`. line: the reading end of the pipe, whose other end only the
-    master has. mask: the signal mask to restore. The exit status is 0 when it was told to end, else 1.
+    status, agent: the sockets of `--status` and `--agent`. otlp_endpoint: where to export traces. line: the reading end
+    of the pipe, whose other end only the master has. mask: the signal mask to restore. The exit status is 0 when it was
+    told to end, else 1.
     """
     try:
         signal.set_wakeup_fd(-1)
@@ -86,11 +89,17 @@ def work(
         log.allow_thread()
         set_title("status", application)
         if agent is not None:
-            Agent(agent.socket, lambda: snapshot.take(shared, board, time.monotonic, with_counts=False)).start()
+            Agent(agent.socket, lambda: snapshot.take(shared, board, time.monotonic, with_counts=False), line).start()
+        exporter = tracing.Exporter(board.traces, otlp_endpoint, application) if otlp_endpoint is not None else None
+        if exporter is not None:
+            exporter.start()
         if status is None:
             _wait(line)
         else:
             _serve(status, shared, board, line)
+        if exporter is not None:
+            _wait(line, until_closed=True)
+            exporter.stop()
         os._exit(0)
     except BaseException:
         log.logger.exception("the status process ended with an exception; please report it")
@@ -98,11 +107,12 @@ def work(
         os._exit(1)
 
 
-def _wait(line: int) -> None:
-    """Returns when the process is to end."""
-    with contextlib.suppress(OSError):
-        # Nothing is ever written.
-        os.read(line, 1)
+def _wait(line: int, *, until_closed: bool = False) -> None:
+    """Returns when the process is to stop answering, or when it is to end."""
+    poll = select.poll()
+    # What is written is never read, so that each who waits sees it. The end is always reported.
+    poll.register(line, 0 if until_closed else select.POLLIN)
+    poll.poll()
 
 
 def _serve(listener: sockets.Listener, shared: SharedState, board: Scoreboard, line: int) -> None:

@@ -16,12 +16,12 @@ from itertools import chain
 from typing import Final
 
 from tailrace import metrics
-from tailrace._tailrace import SharedNumbers
+from tailrace._tailrace import SharedNumbers, Traces
 from tailrace.status import series
 from tailrace.status.counts import Histogram
 from tailrace.status.memory import Memory
-from tailrace.status.snapshot import Snapshot
-from tailrace.status.table import COUNTER, EXPIRY, INFO, PROPORTIONAL, REFUSED, RESIDENT, Metric
+from tailrace.status.snapshot import Board, Snapshot
+from tailrace.status.table import COUNTER, EXPIRY, INFO, PROPORTIONAL, REFUSED, RESIDENT, TRACES, Metric
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -49,11 +49,11 @@ class _Family:
         return "".join(lines)
 
 
-def exposition(taken: Snapshot, memory: Mapping[int, Memory], version: str, numbers: SharedNumbers) -> bytes:
+def exposition(taken: Snapshot, memory: Mapping[int, Memory], version: str, board: Board) -> bytes:
     """The metrics as text. A character of the application's name that UTF-8 does not have is a question mark.
 
-    numbers: the metrics of the application."""
-    families = chain(_families(taken, memory, version), _of_application(numbers))
+    board: has the metrics of the application, and the traces."""
+    families = chain(_families(taken, memory, version), _of_application(board.numbers), [_of_traces(board.traces)])
     return "".join(each.text() for each in families).encode(errors="replace")
 
 
@@ -65,6 +65,13 @@ def _of_application(numbers: SharedNumbers) -> Iterator[_Family]:
         family.samples.extend(found)
         yield family
     yield _Family(REFUSED).add(numbers.refused())
+
+
+def _of_traces(traces: Traces) -> _Family:
+    family = _Family(TRACES)
+    for result, count in zip(("exported", "failed", "dropped"), traces.counts(), strict=True):
+        family.add(count, result=result)
+    return family
 
 
 def _families(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> Iterator[_Family]:

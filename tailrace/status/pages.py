@@ -138,7 +138,7 @@ class Pages:
         return (
             "200 OK",
             metrics.CONTENT_TYPE,
-            metrics.exposition(taken, self._memory(taken), __version__, self._board.numbers),
+            metrics.exposition(taken, self._memory(taken), __version__, self._board),
         )
 
     def _look(self, with_requests: bool) -> dict[str, Any]:

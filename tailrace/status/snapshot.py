@@ -18,7 +18,7 @@ from tailrace.status.state import DRAINING, HUNG, SERVING, STARTING, State, Work
 from tailrace.status.table import FIGURES
 
 if TYPE_CHECKING:
-    from tailrace._tailrace import SharedNumbers
+    from tailrace._tailrace import SharedNumbers, Traces
 
 # A worker counts as hung when its heartbeat, or an answer of its interpreter, is late for this long (seconds).
 # Heartbeats come once a second, and one may be late.
@@ -34,6 +34,10 @@ class Board(Protocol):
     @property
     def numbers(self) -> SharedNumbers:
         """The metrics of the application."""
+
+    @property
+    def traces(self) -> Traces:
+        """The traced responses of all workers."""
 
     def counters(self, place: int, /) -> dict[str, int]:
         """Counters and gauges of a place."""

@@ -80,9 +80,14 @@ REFUSED: Final = Metric(
     "Metrics of the application that found no room.",
     "The log names the first one. See [Prometheus](../guides/prometheus.md#application-metrics).",
 )
+TRACES: Final = Metric(
+    *("workers", "", COUNTER, "", "result", "tailrace_traces"),
+    "Responses that `--otlp-endpoint` has traced.",
+    "`exported`, `failed` (the collector has not accepted them) or `dropped` (they came faster than it accepted them).",
+)
 # Those of a snapshot, in the order of `/metrics`.
 OF_SNAPSHOT: Final = (*_OF_MASTER, *(Metric(*row) for row in METRICS))
-TABLE: Final = (INFO, *OF_SNAPSHOT, RESIDENT, PROPORTIONAL, EXPIRY, REFUSED)
+TABLE: Final = (INFO, *OF_SNAPSHOT, RESIDENT, PROPORTIONAL, EXPIRY, REFUSED, TRACES)
 # Those with a key in `counters` and `totals` of `/status.json`.
 FIGURES: Final = tuple(metric for metric in TABLE if metric.source == "counters")
 # Counters of these.

@@ -17,6 +17,7 @@ class Board:
         self.delivered, self.stated = deliveries or {}, states or {}
         self.counted, self.ended = list(endpoints), recent or {}
         self.numbers = SharedNumbers()
+        self.traces = Scoreboard(1, 1, "secrets").traces
 
     def counters(self, place, /):
         return {**COUNTERS, **self.places[place]}

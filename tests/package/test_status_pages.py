@@ -15,7 +15,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace import metrics as application
-from tailrace._tailrace import SharedNumbers
+from tailrace._tailrace import Scoreboard
 from tailrace.status import counts, metrics, pages, series, snapshot
 from tailrace.status.memory import Memory
 from tailrace.status.statsd import Lines
@@ -294,7 +294,7 @@ def test_metrics_are_the_bytes_that_the_official_client_writes(now):
     counters = {"requests": 1_234_567, "accepted": 10_000_000, "held": 1 << 33}
     memory = shared(worker(1), worker(2), restarts={"crash": 3}, application='a"\\n\\\n:b{c="d"}, ü')
     taken = snapshot.take(memory, Board(counters, {"requests": 1}), lambda: now)
-    ours = metrics.exposition(taken, {101: Memory(1 << 30, 1 << 29)}, "1.0", SharedNumbers()).decode()
+    ours = metrics.exposition(taken, {101: Memory(1 << 30, 1 << 29)}, "1.0", Scoreboard(1, 1, "secrets")).decode()
     assert generate_latest(Parsed(ours)).decode() == ours
     assert 'tailrace_info{application="a\\"\\\\n\\\\\\n:b{c=\\"d\\"}, ü",version="1.0"} 1.0\n' in ours
     assert "tailrace_requests_total 1.234568e+06\n" in ours

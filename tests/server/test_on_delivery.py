@@ -1,7 +1,6 @@
 """`tailrace.on_delivery`: functions get the record of each response, and no request waits for them."""
 
 import json
-from pathlib import Path
 
 import pytest
 from harness.addresses import free_address
@@ -30,7 +29,6 @@ def kept(record):
     with open("records", "a") as file:
         print(json.dumps({**record, "thread": threading.get_native_id()}), file=file)
 """
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples/tracing.py"
 
 
 @pytest.mark.parametrize("preload", [(), ("--preload",)], ids=["", "preload"])
@@ -128,12 +126,3 @@ def test_what_would_end_a_thread_ends_nothing_and_is_logged_once(tmp_path, mode)
 def test_what_is_no_function_is_refused():
     with pytest.raises(TypeError, match="takes a function, not str"):
         tailrace.on_delivery("print")
-
-
-def test_the_example_says_what_to_install_and_serves(tmp_path):
-    (tmp_path / "opentelemetry.py").write_text("raise ImportError\n")
-    with Operated(tmp_path, str(EXAMPLE), address=free_address(), environment={"PYTHONPATH": str(tmp_path)}) as server:
-        server.serves()
-        assert server.get("/").body == b"Each response is a span.\n"
-        assert "there are no spans without OpenTelemetry: pip install opentelemetry-sdk" in server.log
-        server.stop()

@@ -123,6 +123,53 @@ pub fn uuid_v7(millis: u64, random: u128) -> [u8; NEW_ID] {
 
 const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
 
+/// A `traceparent` (W3C Trace Context section 3.2): where a request is in its trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceParent {
+    /// The trace; not 0.
+    pub trace: u128,
+    /// The span of the sender; not 0.
+    pub parent: u64,
+    /// The sender records its spans.
+    pub is_sampled: bool,
+}
+
+/// Length of a `traceparent` of version 00.
+pub const TRACE_PARENT: usize = 55;
+
+impl TraceParent {
+    /// Reads the value of the field. `None`: it is invalid.
+    #[must_use]
+    pub fn read(value: &[u8]) -> Option<Self> {
+        let trace = number(trace_id(value)?)?;
+        let parent = number(value.get(36..52)?)? as u64;
+        let flags = number(value.get(53..TRACE_PARENT)?)?;
+        Some(Self { trace, parent, is_sampled: flags & 1 == 1 })
+    }
+
+    /// The value of the field, of version 00.
+    #[must_use]
+    pub fn write(&self) -> [u8; TRACE_PARENT] {
+        let mut value = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        digits(&mut value[3..35], self.trace);
+        digits(&mut value[36..52], self.parent.into());
+        digits(&mut value[53..], self.is_sampled.into());
+        value
+    }
+}
+
+/// The value of hexadecimal digits. `None`: there is another character.
+fn number(digits: &[u8]) -> Option<u128> {
+    u128::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// Writes a number as so many hexadecimal digits.
+fn digits(text: &mut [u8], number: u128) {
+    for (place, digit) in text.iter_mut().rev().enumerate() {
+        *digit = HEXADECIMAL[(number >> (4 * place) & 15) as usize];
+    }
+}
+
 /// The trace of a `traceparent` (W3C Trace Context section 3.2), 32 hexadecimal digits. `None`: the value is invalid.
 #[must_use]
 pub fn trace_id(traceparent: &[u8]) -> Option<&[u8]> {

@@ -104,6 +104,8 @@ pub struct Config {
     pub trust: Trust,
     /// The field by which requests have an id; `None`: they have none.
     pub request_id: Option<IdField>,
+    /// The share of requests, from 0 to 1, that are traced where no trusted sender decides. `None`: none is traced.
+    pub trace_share: Option<f64>,
     /// The responses of the application that are compressed; `None`: none.
     pub compression: Option<CompressionRules>,
     /// Other processes accept from the same listening sockets.
@@ -205,6 +207,7 @@ impl Default for Config {
             strict_transport: String::new(),
             trust: Trust::default(),
             request_id: None,
+            trace_share: None,
             compression: None,
             shares_listeners: false,
             limits: Limits::default(),

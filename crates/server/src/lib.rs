@@ -39,8 +39,8 @@ pub use connection::exchange::{
 };
 pub use connection::representation::{send_file, send_memory};
 pub use executor::turn::Turn;
-pub use request::client_text;
 pub use request::peer::{Peer, Scheme};
+pub use request::{Traced, client_text};
 
 // An application that runs in greenlets.
 pub use executor::greenlets::wakeup::{Look, Wakeup, Wakeups};
@@ -50,14 +50,15 @@ pub use executor::greenlets::{Greenlets, may_switch};
 pub use observe::access_log::{AccessLogConfig, Destination, Format};
 pub use observe::allowance::Allowance;
 pub use observe::deliveries::Deliveries;
+pub use observe::ended::Ended;
 pub use observe::endpoints::{Endpoint, name_of as endpoint_name};
 pub use observe::metrics::{Metric, Row as MetricRow, rows as metric_rows};
-pub use observe::recent::Ended;
 pub use observe::record::{Ending, Path, Record, millis_between};
 pub use observe::scoreboard::{InFlight, Scoreboard, WorkerSlot, now as shared_now};
 pub use observe::server_log::ServerLog;
 pub use observe::shared_numbers::{MOST_NUMBERS, NamedNumber, SharedNumber, SharedNumbers};
 pub use observe::stats::Stats;
+pub use observe::traces::{Batch, TraceCounts, Traces};
 
 // System calls, for the crate above as well.
 pub use os::panics::{catch, write_stderr};

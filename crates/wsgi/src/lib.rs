@@ -76,6 +76,7 @@ mod runtime {
     pub(crate) mod deadlines;
     pub(crate) mod deliveries;
     pub(crate) mod disconnects;
+    mod ended;
     pub(crate) mod executor;
     pub(crate) mod greenlet_runner;
     pub(crate) mod greenlets;
@@ -94,6 +95,7 @@ mod runtime {
     pub(crate) mod slow;
     pub(crate) mod static_files;
     pub(crate) mod threads;
+    pub(crate) mod traces;
 }
 
 use pyo3::panic::PanicException;
@@ -106,7 +108,7 @@ use tailrace_server::allocator::WithReserve;
 use python::exceptions::{ClientDisconnected, RequestBodyError, RequestTimeout, client_disconnected_error};
 use runtime::{
     certificates, deliveries, greenlet_runner, listeners, load, log_stream, scoreboard, server, settings,
-    shared_numbers, static_files,
+    shared_numbers, static_files, traces,
 };
 
 #[global_allocator]
@@ -166,6 +168,8 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scoreboard::Scoreboard>()?;
     module.add_class::<shared_numbers::SharedNumbers>()?;
     module.add_class::<shared_numbers::SharedNumber>()?;
+    module.add_class::<traces::Traces>()?;
+    module.add_class::<traces::TraceBatch>()?;
     module.add_function(wrap_pyfunction!(end_with_parent, module)?)?;
     module.add_function(wrap_pyfunction!(end_memory_thread, module)?)?;
     module.add_function(wrap_pyfunction!(python::collections::note_collection, module)?)?;

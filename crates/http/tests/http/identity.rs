@@ -1,7 +1,7 @@
 //! The id of a request, and its trace: RFC 9562 section 5.7, W3C Trace Context section 3.2.
 
 use tailrace_http::head::{HeadParser, HeadStep};
-use tailrace_http::identity::{IdField, LONGEST_ID, NEW_ID, trace_id, uuid_v7};
+use tailrace_http::identity::{IdField, LONGEST_ID, NEW_ID, TraceParent, trace_id, uuid_v7};
 use tailrace_http::limits::Limits;
 use tailrace_http::request_head::RequestHead;
 
@@ -143,4 +143,21 @@ fn the_trace_of_a_valid_traceparent() {
     ] {
         assert_eq!(trace_id(invalid.as_bytes()), None, "{invalid}");
     }
+}
+
+#[test]
+fn a_traceparent_is_written_as_it_was_read() {
+    let value = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let read = TraceParent::read(value).unwrap();
+    let wanted = (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7, true);
+    assert_eq!((read.trace, read.parent, read.is_sampled), wanted);
+    assert_eq!(&read.write(), value);
+    // Other flags are none of ours, and a later version is answered with this one.
+    let later = TraceParent::read(b"cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-02-more").unwrap();
+    assert!(!later.is_sampled);
+    assert_eq!(&later.write()[..3], b"00-");
+    assert_eq!(&later.write()[52..], b"-00");
+    assert_eq!(TraceParent::read(b"00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01"), None);
+    let most = TraceParent { trace: u128::MAX, parent: u64::MAX, is_sampled: true };
+    assert_eq!(TraceParent::read(&most.write()), Some(most));
 }

@@ -649,6 +649,11 @@ impl ConnectionState {
         {
             return self.refuse(NO_MEMORY, transaction, rules);
         }
+        if let Some(share) = rules.config.trace_share
+            && !request.join_trace(share, rules.config.trust.is_trusted(sender))
+        {
+            return self.refuse(NO_MEMORY, transaction, rules);
+        }
         let framing = match admitted {
             Ok(()) => rules.protocol.framing(&request.bytes, &request.head, limits),
             Err(NotAdmitted::Malformed(refusal)) => Err(refusal),

@@ -104,6 +104,7 @@ impl Transaction {
         self.charge = Charge::default();
         self.request.body = RequestBody::Empty;
         self.request.id = Span::default();
+        self.request.traced = None;
         self.incoming = None;
         self.rest = None;
         self.asked = None;

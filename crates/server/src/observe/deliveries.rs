@@ -87,7 +87,6 @@ impl Times {
         let started = record.started?;
         let finished = record.finished.unwrap_or(started);
         let first = record.first_block.unwrap_or(finished);
-        let end = record.drained.unwrap_or(finished).max(finished);
         let usage = record.usage.unwrap_or_default();
         let between = |from: Instant, to: Instant| nanos(to.saturating_duration_since(from));
         Some(Self {
@@ -95,7 +94,7 @@ impl Times {
             application: between(started, first),
             iterating: between(first, finished),
             blocked: nanos(record.waited),
-            total: between(record.queued, end),
+            total: nanos(record.lasted()),
             cpu: nanos(usage.cpu),
             interpreter: nanos(usage.interpreter),
             gc: nanos(usage.gc),

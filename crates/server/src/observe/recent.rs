@@ -7,14 +7,14 @@
 //! Each kind has a ring of cells, which are written under their sequence numbers, see `guarded.rs`. Any thread writes,
 //! behind a lock of this process; that happens seldom.
 
-use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::observe::deliveries::{PHASES, Times};
-use crate::observe::guarded::{Guarded, ID_WORDS, PEER, lengths, lengths_of, peer_of, text_of, word_of};
-use crate::observe::record::{ENDINGS, Ending, PATHS, Path, Record};
+use crate::observe::deliveries::Times;
+use crate::observe::ended::{AT, CELL, Ended, PROCESS, SERIAL, WORKER, ended, store};
+use crate::observe::guarded::Guarded;
+use crate::observe::record::{Ending, Record};
 use crate::os::clock::nanos;
 use crate::os::sync::lock;
 use crate::request::Request;
@@ -26,64 +26,11 @@ const KEPT: usize = 16;
 /// The kinds, with their names.
 const KINDS: [&str; 2] = ["slow", "broken"];
 
-// The words of a cell; the first is its sequence number.
-const SERIAL: usize = 1;
-const AT: usize = 2;
-/// The status, and [`EVENT_STREAM`].
-const STATUS: usize = 3;
-const ENDING: usize = 4;
-const PATH: usize = 5;
-const BYTES: usize = 6;
-const BLOCKS: usize = 7;
-const WRITES: usize = 8;
-const TIMES: usize = 9;
-const CLIENT: usize = TIMES + PHASES.len();
-const METHOD: usize = CLIENT + PEER;
-const LENGTH: usize = METHOD + 2;
-const TARGET: usize = LENGTH + 1;
-const TARGET_WORDS: usize = 20;
-const ID: usize = TARGET + TARGET_WORDS;
-const WORKER: usize = ID + ID_WORDS;
-const PROCESS: usize = WORKER + 1;
-const CELL: usize = PROCESS + 1;
-/// The bit of [`STATUS`] that is set for an event stream.
-const EVENT_STREAM: u64 = 1 << 16;
 /// A word before the cells: 1 once one was written.
 const USED: usize = 0;
 const FIRST: usize = 1;
 /// Words of all.
 pub(crate) const WORDS: usize = FIRST + KINDS.len() * KEPT * CELL;
-
-/// A response that is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// Number in the order of those of its kind.
-    pub serial: u64,
-    /// When it was over, in nanoseconds of the monotonic clock.
-    pub at: u64,
-    /// The method, cut after 16 bytes.
-    pub method: Vec<u8>,
-    /// The target, cut after 160 bytes.
-    pub target: Vec<u8>,
-    /// The id; empty: it had none.
-    pub id: Vec<u8>,
-    /// The client; `None` on a UNIX socket.
-    pub peer: Option<SocketAddr>,
-    /// The status that was sent; 0: none was.
-    pub status: u16,
-    /// Whether it was a stream of server-sent events, which pauses between events.
-    pub is_event_stream: bool,
-    /// How it ended.
-    pub ending: Ending,
-    /// How its body was sent.
-    pub path: Path,
-    /// Body bytes, blocks of the application, and write calls, with their names.
-    pub sizes: [(&'static str, u64); 3],
-    /// Times in nanoseconds, by the names of the phases.
-    pub times: [(&'static str, u64); PHASES.len()],
-    /// Number and process of the worker, if it has ended; 0 before.
-    pub worker: [(&'static str, u64); 2],
-}
 
 /// The last responses of a worker, or of all that have ended, for those who read.
 #[derive(Clone, Copy)]
@@ -143,26 +90,6 @@ impl Recent {
     }
 }
 
-fn ended(words: &[u64; CELL]) -> Ended {
-    let place = |word: usize| usize::try_from(words[word]).unwrap_or(usize::MAX);
-    let (length, id_length) = lengths_of(words[LENGTH]);
-    Ended {
-        serial: words[SERIAL],
-        at: words[AT],
-        method: word_of(&words[METHOD..LENGTH]),
-        target: text_of(&words[TARGET..ID], length),
-        id: text_of(&words[ID..WORKER], id_length),
-        peer: peer_of(&words[CLIENT..METHOD]),
-        status: words[STATUS] as u16,
-        is_event_stream: words[STATUS] & EVENT_STREAM != 0,
-        ending: ENDINGS.get(place(ENDING)).copied().unwrap_or_default(),
-        path: PATHS.get(place(PATH)).copied().unwrap_or_default(),
-        sizes: [("body_bytes", words[BYTES]), ("blocks", words[BLOCKS]), ("writes", words[WRITES])],
-        times: std::array::from_fn(|phase| (PHASES[phase], words[TIMES + phase])),
-        worker: [("worker", words[WORKER]), ("pid", words[PROCESS])],
-    }
-}
-
 /// Keeps the last responses.
 pub(crate) struct RecentResponses {
     recent: Recent,
@@ -200,26 +127,7 @@ impl RecentResponses {
         for (kind, count) in counts.iter_mut().enumerate().filter(|(kind, _)| kinds[*kind]) {
             let cell = self.recent.cell(kind, (*count % KEPT as u64) as usize);
             *count += 1;
-            let ending = ENDINGS.iter().position(|ending| *ending == record.ending).unwrap_or(ENDINGS.len());
-            let (method, target) = (request.head.method.of(&request.bytes), request.head.target.of(&request.bytes));
-            cell.change(|| {
-                cell.store(SERIAL, *count);
-                cell.store(AT, at);
-                cell.store(STATUS, u64::from(record.status) | if record.is_event_stream { EVENT_STREAM } else { 0 });
-                cell.store(ENDING, ending as u64);
-                cell.store(PATH, record.path as u64);
-                cell.store(BYTES, record.body_bytes);
-                cell.store(BLOCKS, record.blocks);
-                cell.store(WRITES, u64::from(record.writes));
-                for (phase, time) in times.all().into_iter().enumerate() {
-                    cell.store(TIMES + phase, time);
-                }
-                cell.store_peer(CLIENT, request.peer.client);
-                cell.store_text(METHOD, LENGTH - METHOD, method);
-                cell.store(LENGTH, lengths(target, request.id()));
-                cell.store_text(TARGET, TARGET_WORDS, target);
-                cell.store_text(ID, ID_WORDS, request.id());
-            });
+            store(cell, *count, at, request, record, times);
         }
     }
 }
@@ -238,9 +146,10 @@ mod tests {
 
     use tailrace_http::request_head::Span;
 
-    use super::{Ended, KEPT, Recent, RecentResponses, WORDS};
+    use super::{KEPT, Recent, RecentResponses, WORDS};
     use crate::observe::deliveries::Times;
-    use crate::observe::record::{Ending, Path, Record};
+    use crate::observe::ended::Ended;
+    use crate::observe::record::{ENDINGS, Ending, Path, Record};
     use crate::os::clock::now;
     use crate::os::shared_memory::shared_words;
     use crate::request::Request;
@@ -308,6 +217,10 @@ mod tests {
             is_event_stream: true,
             ending: Ending::ClientGone,
             path: Path::Direct,
+            traced: None,
+            is_https: false,
+            is_started: false,
+            proxied: 0,
             sizes: [("body_bytes", 70), ("blocks", 3), ("writes", 2)],
             times: [
                 ("queued", SECOND / 2),
@@ -352,7 +265,7 @@ mod tests {
     #[test]
     fn what_failed_is_broken_and_a_client_that_has_gone_is_not() {
         let (recent, responses) = none(Duration::from_secs(9));
-        for ending in super::ENDINGS {
+        for ending in ENDINGS {
             responses.note(&request("/"), &record(ending), &Times::default(), || 0);
         }
         responses.note(&request("/"), &Record { status: 503, ..record(Ending::Complete) }, &Times::default(), || 0);

@@ -196,6 +196,16 @@ impl Record {
         self.started.map_or(Duration::ZERO, |started| started.saturating_duration_since(self.queued))
     }
 
+    /// When the response was over; if it was given up before that, the last moment that is known.
+    pub(crate) fn over(&self) -> Instant {
+        self.drained.max(self.finished).or(self.started).unwrap_or(self.queued)
+    }
+
+    /// The time from the complete request until the response was over.
+    pub(crate) fn lasted(&self) -> Duration {
+        self.over().saturating_duration_since(self.queued)
+    }
+
     /// For how long the application has had the request.
     #[must_use]
     pub fn ran_for(&self) -> Duration {

@@ -23,6 +23,7 @@ use crate::observe::endpoints::{self, Endpoints};
 use crate::observe::guarded::{Guarded, ID_WORDS, lengths, lengths_of, peer_of, text_of, word_of};
 use crate::observe::metrics::Metric;
 use crate::observe::recent::{self, Recent};
+use crate::observe::traces::Traces;
 use crate::os::clock::{millis, monotonic_nanos};
 use crate::os::shared_memory::shared_words;
 use crate::request::Request;
@@ -165,6 +166,7 @@ pub struct Scoreboard {
     words: &'static [AtomicU64],
     slots: usize,
     clients: Clients,
+    traces: Traces,
 }
 
 impl Scoreboard {
@@ -176,7 +178,13 @@ impl Scoreboard {
     pub fn new(workers: usize, threads: usize) -> io::Result<Self> {
         let slots = most_threads(threads);
         let words = slots.saturating_mul(SLOT).saturating_add(HEAD).saturating_mul(workers);
-        Ok(Self { words: shared_words(words)?, slots, clients: Clients::new(workers)? })
+        Ok(Self { words: shared_words(words)?, slots, clients: Clients::new(workers)?, traces: Traces::new()? })
+    }
+
+    /// The traced responses of all workers.
+    #[must_use]
+    pub fn traces(&self) -> Traces {
+        self.traces
     }
 
     /// The slot of one worker; `None` beyond the last.
@@ -217,6 +225,11 @@ impl WorkerSlot {
         self.endpoints.clear();
         self.recent.clear();
         self.board.clients.connections.forget(self.number);
+    }
+
+    /// The traced responses of all workers.
+    pub(crate) fn traces(&self) -> Traces {
+        self.board.traces
     }
 
     /// The counts of clients over all workers.

@@ -1,16 +1,19 @@
-//! The id of a request: the one that a trusted proxy states, or a new one. From then on it is a field of the request
-//! like any other, so that the application finds it in `environ`.
+//! The id of a request: the one that a trusted proxy states, or a new one. And its place in a trace, if requests are
+//! traced. From then on each is a field of the request like any other, so that the application finds it in `environ`.
 //!
 //! Pure but for the random numbers. Thread: the owner of the connection.
 
 use std::time::Duration;
 
-use tailrace_http::identity::{IdField, NEW_ID, trace_id, uuid_v7};
+use tailrace_http::identity::{IdField, TraceParent, trace_id, uuid_v7};
 use tailrace_http::query::QueryMasking;
 use tailrace_http::request_head::{Field, Span};
 
 use crate::os::random::draw;
-use crate::request::Request;
+use crate::request::{Request, Traced};
+
+/// The field that says where a request is in its trace.
+const TRACEPARENT: &[u8] = b"traceparent";
 
 impl Request {
     /// Notes the id of the request. `is_trusted`: the sender of the fields may state it. `now`: time since 1970, for a
@@ -21,17 +24,64 @@ impl Request {
             self.id = id;
             return true;
         }
-        let name = field.name();
-        if self.bytes.try_reserve(name.len() + NEW_ID).is_err() || self.head.fields.try_reserve(1).is_err() {
-            return false;
-        }
         let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        let [start, middle, end] = [0, name.len(), name.len() + NEW_ID].map(|at| (self.bytes.len() + at) as u32);
-        self.bytes.extend_from_slice(name);
-        self.bytes.extend_from_slice(&uuid_v7(millis, draw()));
-        self.id = Span { start: middle, end };
-        self.head.fields.push(Field { name: Span { start, end: middle }, value: self.id });
+        let Some(id) = self.add_field(field.name(), &uuid_v7(millis, draw())) else { return false };
+        self.id = id;
         true
+    }
+
+    /// Decides whether the request is traced, and tells the application by `traceparent`: its parent is the span that the
+    /// server makes of the application.
+    ///
+    /// `is_trusted`: the sender of the fields decides, if it states a trace; otherwise this `share` of requests is traced,
+    /// whatever it asks for. False: the system has no memory for the field.
+    #[inline(never)]
+    pub(crate) fn join_trace(&mut self, share: f64, is_trusted: bool) -> bool {
+        let stated = self.only(TRACEPARENT).and_then(TraceParent::read);
+        let is_sampled = match stated {
+            // The application is to see what a sender that does not record has stated.
+            Some(TraceParent { is_sampled: false, .. }) if is_trusted => return true,
+            Some(_) if is_trusted => true,
+            _ => is_drawn(share, draw()),
+        };
+        // An id of zeros is none.
+        let drawn = draw();
+        let (span, application) = ((drawn as u64).max(1), ((drawn >> 64) as u64).max(1));
+        let (trace, parent) = match stated {
+            Some(stated) => (stated.trace, stated.parent),
+            None => (draw().max(1), 0),
+        };
+        if is_sampled {
+            self.traced = Some(Traced { trace, parent, span, application });
+        }
+        let bytes = &self.bytes;
+        self.head.fields.retain(|field| {
+            let name = field.name.of(bytes);
+            // Without a valid traceparent it belongs to no trace (section 4.3).
+            let is_state = stated.is_none() && name.eq_ignore_ascii_case(b"tracestate");
+            !is_state && !name.eq_ignore_ascii_case(TRACEPARENT)
+        });
+        self.add_field(TRACEPARENT, &TraceParent { trace, parent: application, is_sampled }.write()).is_some()
+    }
+
+    /// Adds a field. Returns its value; `None`: the system has no memory for it.
+    fn add_field(&mut self, name: &[u8], value: &[u8]) -> Option<Span> {
+        self.bytes.try_reserve(name.len() + value.len()).ok()?;
+        self.head.fields.try_reserve(1).ok()?;
+        let [start, middle, end] = [0, name.len(), name.len() + value.len()].map(|at| (self.bytes.len() + at) as u32);
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(value);
+        let value = Span { start: middle, end };
+        self.head.fields.push(Field { name: Span { start, end: middle }, value });
+        Some(value)
+    }
+
+    /// The value of the only field of this name.
+    fn only(&self, name: &[u8]) -> Option<&[u8]> {
+        let is_one = |field: &&Field| field.name.of(&self.bytes).eq_ignore_ascii_case(name);
+        let mut fields = self.head.fields.iter().filter(is_one);
+        let field = fields.next()?;
+        if fields.next().is_some() { None } else { Some(field.value.of(&self.bytes)) }
     }
 
     /// Method and target, printable, without the values that `masking` hides; then the id and the trace, if it has them.
@@ -48,11 +98,14 @@ impl Request {
     /// The trace to which the request belongs, as its only `traceparent` states it.
     #[must_use]
     pub fn trace(&self) -> Option<&[u8]> {
-        let is_one = |field: &&Field| field.name.of(&self.bytes).eq_ignore_ascii_case(b"traceparent");
-        let mut fields = self.head.fields.iter().filter(is_one);
-        let field = fields.next()?;
-        if fields.next().is_some() { None } else { trace_id(field.value.of(&self.bytes)) }
+        self.only(TRACEPARENT).and_then(trace_id)
     }
+}
+
+/// Whether a random number is in this share of all.
+fn is_drawn(share: f64, random: u128) -> bool {
+    // 53 bits, as many as the number has; so a share of 1 has all of them.
+    ((random as u64 >> 11) as f64) < share * (1u64 << 53) as f64
 }
 
 /// What follows a request's method and target in the log; empty: nothing.
@@ -71,11 +124,11 @@ mod tests {
     use std::time::Duration;
 
     use tailrace_http::head::{HeadParser, HeadStep};
-    use tailrace_http::identity::IdField;
+    use tailrace_http::identity::{IdField, TraceParent};
     use tailrace_http::limits::Limits;
     use tailrace_http::query::QueryMasking;
 
-    use super::{Request, id_text};
+    use super::{Request, TRACEPARENT, id_text, is_drawn};
 
     fn request(lines: &str) -> Request {
         let mut request =
@@ -111,6 +164,58 @@ mod tests {
         assert_eq!(fields, wanted);
         // What was parsed before is still where it was.
         assert_eq!(one.head.target.of(&one.bytes), b"/a");
+    }
+
+    fn traced(lines: &str, share: f64, is_trusted: bool) -> Request {
+        let mut request = request(lines);
+        assert!(request.join_trace(share, is_trusted));
+        request
+    }
+
+    fn told(request: &Request) -> TraceParent {
+        TraceParent::read(request.only(TRACEPARENT).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_trusted_sender_decides_what_is_traced() {
+        let lines =
+            "A: b\r\nTraceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\ntracestate: a=b\r\n";
+        let request = traced(lines, 0.0, true);
+        let found = request.traced.unwrap();
+        assert_eq!((found.trace, found.parent), (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7));
+        let wanted = TraceParent { trace: found.trace, parent: found.application, is_sampled: true };
+        assert_eq!(told(&request), wanted);
+        assert_ne!(found.application, found.span);
+        assert!(request.only(b"tracestate").is_some());
+        let off = lines.replace("-01\r", "-00\r");
+        let request = traced(&off, 1.0, true);
+        assert_eq!(request.traced, None);
+        assert_eq!((told(&request).parent, told(&request).is_sampled), (0x00f0_67aa_0ba9_02b7, false));
+        // Another one does not.
+        assert_eq!(traced(lines, 0.0, false).traced, None);
+        assert!(!told(&traced(lines, 0.0, false)).is_sampled);
+        assert_eq!(traced(&off, 1.0, false).traced.unwrap().trace, found.trace);
+    }
+
+    #[test]
+    fn a_request_without_a_valid_trace_begins_one() {
+        let valid = "TraceParent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n";
+        for lines in [String::new(), valid.repeat(2), valid.replace("01\r", "1\r")] {
+            let (one, other) = (traced(&(lines.clone() + "Tracestate: a=b\r\n"), 1.0, true), traced(&lines, 1.0, true));
+            let found = one.traced.unwrap();
+            assert_eq!(found.parent, 0);
+            assert_eq!((told(&one).trace, told(&one).parent), (found.trace, found.application));
+            assert_ne!(found.trace, other.traced.unwrap().trace);
+            assert_eq!(one.only(b"tracestate"), None);
+            // What was parsed before is still where it was.
+            assert_eq!(one.head.target.of(&one.bytes), b"/a");
+        }
+    }
+
+    #[test]
+    fn a_share_of_the_others_is_traced() {
+        assert!(is_drawn(1.0, u128::MAX) && is_drawn(0.5, 0) && is_drawn(0.5, (1 << 63) - 1));
+        assert!(!is_drawn(0.0, 0) && !is_drawn(0.5, 1 << 63));
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub struct Request {
     pub peer: Peer,
     /// Its id, within `bytes`; empty: it has none.
     pub id: Span,
+    /// Its place in a trace. `None`: no spans are made of it.
+    pub traced: Option<Traced>,
     /// What the handshake has shown. `None`: the connection is not encrypted.
     pub tls: Option<Arc<Facts>>,
 }
@@ -50,6 +52,19 @@ impl Request {
         let (method, target) = (self.head.method.of(&self.bytes), self.head.target.of(&self.bytes));
         format!("{} {}", method.escape_ascii(), masking.shown(target).escape_ascii())
     }
+}
+
+/// A request of which spans are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traced {
+    /// The trace; not 0.
+    pub trace: u128,
+    /// The span of the sender; 0: the trace begins here.
+    pub parent: u64,
+    /// The span of the request.
+    pub span: u64,
+    /// The span of the application.
+    pub application: u64,
 }
 
 /// A client in words: address and port, or the address if the port is not known. Empty: it is on a UNIX socket.

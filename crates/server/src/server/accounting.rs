@@ -6,22 +6,23 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
+use crate::config::Config;
 use crate::connection::context::Context;
 use crate::connection::transaction::Transaction;
 use crate::connection::transaction_pool::with_pool;
 use crate::executor::application::{Application, Level};
 use crate::observe::access_log::{AccessLog, Destination, Lines};
 use crate::observe::allowance::Allowance;
-use crate::observe::deliveries::Deliveries;
+use crate::observe::deliveries::{Deliveries, Times};
 use crate::observe::endpoints::EndpointTable;
 use crate::observe::log_format::Entry;
 use crate::observe::probes;
 use crate::observe::recent::RecentResponses;
 use crate::observe::record::{Ending, Record};
 use crate::observe::scoreboard::WorkerSlot;
-use crate::os::clock::Clock;
+use crate::observe::traces::Traces;
+use crate::os::clock::{Clock, nanos};
 use crate::os::panics::{catch, write_stderr};
 use crate::os::sync::lock;
 use crate::request::Request;
@@ -46,12 +47,16 @@ struct Counts {
     deliveries: Deliveries,
     /// `None`: no master reads them.
     shown: Option<(Arc<EndpointTable>, RecentResponses)>,
+    /// Where traced responses go.
+    traces: Traces,
+    /// The number of this worker.
+    worker: u32,
 }
 
 impl Counts {
-    fn new(worker_slot: WorkerSlot, endpoints: Option<Arc<EndpointTable>>, slow: Duration) -> Self {
-        let shown = endpoints.map(|endpoints| (endpoints, RecentResponses::new(worker_slot.recent(), slow)));
-        Self { deliveries: worker_slot.deliveries(), shown }
+    fn new(worker_slot: WorkerSlot, endpoints: Option<Arc<EndpointTable>>, config: &Config) -> Self {
+        let shown = endpoints.map(|endpoints| (endpoints, RecentResponses::new(worker_slot.recent(), config.slow)));
+        Self { deliveries: worker_slot.deliveries(), shown, traces: worker_slot.traces(), worker: config.worker }
     }
 
     fn count(&self, request: &Request, record: &Record, is_chunked: bool, clock: &Clock) {
@@ -60,6 +65,10 @@ impl Counts {
             let (method, path) = (request.head.method.of(&request.bytes), request.head.path.of(&request.bytes));
             let is_slow = recent.note(request, record, &times, || clock.monotonic_of(clock.peek()));
             endpoints.count((method, path), record, &times, is_chunked, is_slow);
+        }
+        if request.traced.is_some() {
+            let times = times.unwrap_or_else(|| Times { total: nanos(record.lasted()), ..Times::default() });
+            self.traces.add(request, record, &times, clock.monotonic_of(record.over()), self.worker);
         }
     }
 }
@@ -100,7 +109,7 @@ impl Accounting {
             }
             None => {}
         }
-        let counts = worker_slot.map(|slot| Counts::new(slot, endpoints, context.config.slow));
+        let counts = worker_slot.map(|slot| Counts::new(slot, endpoints, &context.config));
         let slow_lines = Mutex::new(Allowance::new(SLOW_LINES));
         Ok(Self { context, access_log, lines, counts, aborted: Mutex::default(), slow_lines, application })
     }
@@ -112,7 +121,10 @@ impl Accounting {
             self.note_aborted(&mut transaction);
         }
         let is_followed = self.application.follows_deliveries();
-        let is_read = is_followed || self.access_log.is_some() || transaction.follower.is_some();
+        let is_read = is_followed
+            || self.access_log.is_some()
+            || transaction.follower.is_some()
+            || transaction.request.traced.is_some();
         let clock = &self.context.clock;
         transaction.record.writes += writes;
         // A histogram does without a reading of the clock, unless the response was held: its client waited meanwhile.

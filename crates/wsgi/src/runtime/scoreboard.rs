@@ -7,11 +7,13 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use tailrace_http::query::QueryMasking;
-use tailrace_server::{Ended, InFlight, Metric, MetricRow, Scoreboard as Board, WorkerSlot, client_text};
+use tailrace_server::{InFlight, Metric, MetricRow, Scoreboard as Board, WorkerSlot, client_text};
 
 use crate::python::exceptions::os_error;
+use crate::runtime::ended::{ended_dict, id_of};
 use crate::runtime::settings::query_masking_of;
 use crate::runtime::shared_numbers::SharedNumbers;
+use crate::runtime::traces::Traces;
 
 /// What the workers of a master are doing, in memory that they share.
 #[pyclass(frozen, name = "Scoreboard", module = "tailrace._tailrace")]
@@ -20,6 +22,8 @@ pub(crate) struct Scoreboard {
     masking: QueryMasking,
     /// The metrics of the application.
     numbers: Py<SharedNumbers>,
+    /// The traced responses of all workers.
+    traces: Py<Traces>,
     /// The slot of all workers that have ended, behind those of workers.
     ended: usize,
 }
@@ -61,11 +65,6 @@ pub(crate) fn metrics(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     PyTuple::new(py, rows.collect::<Vec<_>>())
 }
 
-/// The id of a request, if it has one.
-fn id_of(id: &[u8]) -> Option<String> {
-    (!id.is_empty()).then(|| id.escape_ascii().to_string())
-}
-
 /// A request as Python sees it: id (its number), request_id (None: it has none), method, target, client, seconds, phase
 /// ("running", or "sending" while it waits for its client).
 pub(crate) fn request_dict<'py>(
@@ -85,32 +84,6 @@ pub(crate) fn request_dict<'py>(
     Ok(dict)
 }
 
-/// A response that is over as Python sees it. `now`: by the clock of [`Ended::at`].
-fn ended_dict<'py>(py: Python<'py>, ended: &Ended, now: u64, masking: QueryMasking) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("method", ended.method.escape_ascii().to_string())?;
-    dict.set_item("target", masking.shown(&ended.target).escape_ascii().to_string())?;
-    let path = ended.target.split(|byte| *byte == b'?').next().unwrap_or_default();
-    dict.set_item("endpoint", tailrace_server::endpoint_name(&ended.method, path).escape_ascii().to_string())?;
-    dict.set_item("request_id", id_of(&ended.id))?;
-    dict.set_item("client", client_text(ended.peer))?;
-    dict.set_item("status", ended.status)?;
-    dict.set_item("event_stream", ended.is_event_stream)?;
-    dict.set_item("ending", ended.ending.name())?;
-    dict.set_item("path", ended.path.name())?;
-    for (name, size) in ended.sizes {
-        dict.set_item(name, size)?;
-    }
-    for (name, nanos) in ended.times {
-        dict.set_item(name, nanos as f64 / 1e9)?;
-    }
-    for (name, number) in ended.worker {
-        dict.set_item(name, number)?;
-    }
-    dict.set_item("ago", now.saturating_sub(ended.at) as f64 / 1e9)?;
-    Ok(dict)
-}
-
 #[pymethods]
 impl Scoreboard {
     /// slots: maximum number of workers. threads: of each. query_masking: the value of the option. Shared with
@@ -120,13 +93,20 @@ impl Scoreboard {
         let masking = query_masking_of(query_masking)?;
         let board = Board::new(slots.saturating_add(1), threads).map_err(os_error)?;
         let numbers = Py::new(py, SharedNumbers::new()?)?;
-        Ok(Self { board, masking, numbers, ended: slots })
+        let traces = Py::new(py, Traces::new(board.traces(), masking))?;
+        Ok(Self { board, masking, numbers, traces, ended: slots })
     }
 
     /// The metrics of the application.
     #[getter]
     fn numbers(&self, py: Python<'_>) -> Py<SharedNumbers> {
         self.numbers.clone_ref(py)
+    }
+
+    /// The traced responses of all workers.
+    #[getter]
+    fn traces(&self, py: Python<'_>) -> Py<Traces> {
+        self.traces.clone_ref(py)
     }
 
     /// Counters and gauges of the worker in a slot, also after its death.

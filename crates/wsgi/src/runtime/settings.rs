@@ -70,6 +70,7 @@ pub(crate) const SETTINGS: &[&str] = &[
     "trusted_proxies",
     "forwarded_fields",
     "request_id",
+    "trace_share",
     "static_mounts",
     "static_named",
     "static_symlinks",
@@ -131,6 +132,7 @@ impl Settings {
                 strict_transport: from.field_value("strict_transport")?,
                 trust: from.trust()?,
                 request_id: from.request_id()?,
+                trace_share: from.trace_share()?,
                 compression: from.compression()?,
                 shares_listeners: from.value("multiprocess", "a bool")?,
                 limits: Limits {
@@ -393,6 +395,15 @@ impl<'py> Reader<'_, 'py> {
         IdField::named(&name).map(Some).ok_or_else(|| unfit("request_id", "a field name without another meaning"))
     }
 
+    /// The share of requests that are traced; None: none is.
+    fn trace_share(&self) -> PyResult<Option<f64>> {
+        let share: Option<f64> = self.value("trace_share", "a number or None")?;
+        match share {
+            Some(share) if !(0.0..=1.0).contains(&share) => Err(unfit("trace_share", "a number from 0 to 1")),
+            _ => Ok(share),
+        }
+    }
+
     /// The responses that are compressed.
     fn compression(&self) -> PyResult<Option<CompressionRules>> {
         let types: Vec<String> = self.value("compress_types", "a list of str")?;
@@ -502,7 +513,7 @@ mod tests {
             static_fingerprinted='immutable', static_index=['index.htm'], static_listing=True, static_not_found=None,
             static_fallback='app/index.html', static_precompressed=False, static_compress=True,
             static_memory_file=1, static_memory=2, static_descriptors=3,
-            underscore_headers='drop', url_scheme='http', strict_transport='', trusted_proxies=['unix', '10.0.0.0/8'], forwarded_fields=['any'], request_id='X-Request-ID', access_log=None, access_log_format='combined', worker=1, debug=False,
+            underscore_headers='drop', url_scheme='http', strict_transport='', trusted_proxies=['unix', '10.0.0.0/8'], forwarded_fields=['any'], request_id='X-Request-ID', trace_share=0.5, access_log=None, access_log_format='combined', worker=1, debug=False,
             multithread=True, multiprocess=False)";
         py.eval(text, None, None).unwrap().cast_into().unwrap()
     }
@@ -610,6 +621,7 @@ mod tests {
                 ("underscore_headers", c"'maybe'"),
                 ("trusted_proxies", c"['localhost']"),
                 ("request_id", c"'Host'"),
+                ("trace_share", c"1.5"),
                 ("trusted_proxies", c"'10.0.0.0/8'"),
                 ("forwarded_fields", c"'any'"),
                 ("forwarded_fields", c"['both']"),

@@ -1,0 +1,42 @@
+//! A response that is over, as Python sees it.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tailrace_http::query::QueryMasking;
+use tailrace_server::{Ended, client_text};
+
+/// The id of a request, if it has one.
+pub(super) fn id_of(id: &[u8]) -> Option<String> {
+    (!id.is_empty()).then(|| id.escape_ascii().to_string())
+}
+
+/// A response that is over as Python sees it. `now`: by the clock of [`Ended::at`].
+pub(super) fn ended_dict<'py>(
+    py: Python<'py>,
+    ended: &Ended,
+    now: u64,
+    masking: QueryMasking,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("method", ended.method.escape_ascii().to_string())?;
+    dict.set_item("target", masking.shown(&ended.target).escape_ascii().to_string())?;
+    let path = ended.target.split(|byte| *byte == b'?').next().unwrap_or_default();
+    dict.set_item("endpoint", tailrace_server::endpoint_name(&ended.method, path).escape_ascii().to_string())?;
+    dict.set_item("request_id", id_of(&ended.id))?;
+    dict.set_item("client", client_text(ended.peer))?;
+    dict.set_item("status", ended.status)?;
+    dict.set_item("event_stream", ended.is_event_stream)?;
+    dict.set_item("ending", ended.ending.name())?;
+    dict.set_item("path", ended.path.name())?;
+    for (name, size) in ended.sizes {
+        dict.set_item(name, size)?;
+    }
+    for (name, nanos) in ended.times {
+        dict.set_item(name, nanos as f64 / 1e9)?;
+    }
+    for (name, number) in ended.worker {
+        dict.set_item(name, number)?;
+    }
+    dict.set_item("ago", now.saturating_sub(ended.at) as f64 / 1e9)?;
+    Ok(dict)
+}
