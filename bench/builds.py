@@ -1,8 +1,9 @@
 """Compares two installed builds of Tailrace in one run: slices of a second in turn, the other server stopped.
 
-    python -m bench.builds OLD NEW [--slices 20] [--only pong]
+    python -m bench.builds OLD NEW [--slices 20] [--only pong] [--with '--otlp-sample 0.1 ...']
 
-OLD and NEW are the Python interpreters of two environments that have a build each. Prints for each load the median of
+OLD and NEW are the Python interpreters of two environments that have a build each, or twice the same one, to see what
+the options of `--with` cost, which only NEW is started with. Prints for each load the median of
 the ratios NEW / OLD of requests a second, with their quartiles, and the same of processor time a request. Needs `wrk`
 and two cores: the servers run on core 0, the client on core 1, or on core 0, too, for a single connection.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import signal
 import socket
 import statistics
@@ -19,12 +21,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 APPLICATIONS: Final = """
-import tempfile, time
+import functools, tempfile, time
 HEAD = [("Content-Type", "text/plain")]
 PAGE = bytes(range(256)) * 16
 KEPT = tempfile.NamedTemporaryFile()
@@ -51,6 +54,14 @@ def kept(environ, start_response):
 def sleep(environ, start_response):
     time.sleep(0.1)
     return pong(environ, start_response)
+@functools.cache
+def site():
+    import flask
+    made = flask.Flask(__name__)
+    made.route("/")(lambda: {"articles": [{"title": f"Article {number}", "price": number} for number in range(20)]})
+    return made
+def flask(environ, start_response):
+    return site()(environ, start_response)
 """
 
 
@@ -73,6 +84,7 @@ LOADS: Final = (
     Load("list c16", "parts", 16),
     Load("file c8", "kept", 8),
     Load("sleep 0.1 s c100", "sleep", 100),
+    Load("Flask c16", "flask", 16),
     Load("greenlets, sleep 0.1 s c1000", "sleep", 1000, ("--gevent",)),
     Load("greenlets, pong c64", "pong", 64, ("--gevent",)),
 )
@@ -81,12 +93,12 @@ LOADS: Final = (
 class Server:
     """One build, serving on a free port of the loopback address."""
 
-    def __init__(self, interpreter: str, load: Load, folder: str) -> None:
+    def __init__(self, interpreter: str, load: Load, folder: str, options: Sequence[str] = ()) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         bind = ("--bind", f"127.0.0.1:{self.port}")
         application = f"loads:{load.application}"
-        command = ("taskset", "-c", "0", interpreter, "-m", "tailrace", application, *bind, *load.options)
+        command = ("taskset", "-c", "0", interpreter, "-m", "tailrace", application, *bind, *load.options, *options)
         environment = {**os.environ, "PYTHONPATH": folder}
         self.process = subprocess.Popen(
             command, cwd=folder, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
@@ -136,14 +148,14 @@ class Server:
         return float(rate[1]), (self.processor_time() - before) / int(count[1])
 
 
-def compare(old: str, new: str, load: Load, slices: int) -> str:
-    """One line: the ratios of a load."""
+def compare(old: str, new: str, load: Load, slices: int, options: Sequence[str]) -> str:
+    """One line: the ratios of a load. options: of the new one."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "loads.py").write_text(APPLICATIONS)
         servers: list[Server] = []
         try:
-            for interpreter in (old, new):
-                servers.append(Server(interpreter, load, folder))
+            servers.append(Server(old, load, folder))
+            servers.append(Server(new, load, folder, options))
             rates, times = [], []
             for server in servers:
                 server.slice(load.connections)
@@ -177,11 +189,13 @@ def main() -> None:
     parser.add_argument("new")
     parser.add_argument("--slices", type=int, default=20)
     parser.add_argument("--only", default="", help="loads whose name begins so")
+    parser.add_argument("--with", dest="options", default="", help="options of tailrace for NEW alone")
     arguments = parser.parse_args()
+    slices, options = max(arguments.slices, 2), shlex.split(arguments.options)
     print("| load | requests a second, new / old | processor time a request, new / old |\n| --- | --- | --- |")
     for load in LOADS:
         if load.name.startswith(arguments.only):
-            print(compare(arguments.old, arguments.new, load, max(arguments.slices, 2)), flush=True)
+            print(compare(arguments.old, arguments.new, load, slices, options), flush=True)
     print(f"load average: {os.getloadavg()[0]:.1f}", file=sys.stderr)
 
 
