@@ -223,6 +223,9 @@ class SharedNumbers:
     def all(self) -> list[tuple[str, int, float]]:
         """All of them: name, owner, value."""
 
+    def refuse(self) -> None:
+        """Counts one that found no place."""
+
     def refused(self) -> int:
         """How many found no place."""
 
@@ -239,8 +242,9 @@ class TraceBatch:
     def responses(self) -> list[dict[str, Any]]:
         """Its responses, in the order in which they were over: what `Scoreboard.recent` has of each, and `trace_id` and
         the ids of spans, `parent_id` (None: the trace begins here), `span_id` and `application_id`, as numbers;
-        `scheme`; `started`, whether the application has had it; `proxied` (seconds); `at_ns`, when it was over, in
-        nanoseconds of the monotonic clock."""
+        `scheme` (None: nobody states it); `url_path` and `url_query` (None: there is none), not escaped; `started`,
+        whether the application has had it; `proxied` (seconds); `at_ns`, when it was over, in nanoseconds of the
+        monotonic clock."""
 
 @final
 class Traces:
@@ -251,6 +255,9 @@ class Traces:
 
     def free(self, batch: TraceBatch, is_exported: bool, /) -> None:
         """Frees the places of a batch, which was exported, or not."""
+
+    def waiting(self) -> int:
+        """How many responses wait."""
 
     def counts(self) -> tuple[int, int, int]:
         """How many responses were exported, failed to be exported, were dropped because there was no room."""

@@ -23,7 +23,7 @@ import re
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from tailrace._tailrace import SharedNumber, SharedNumbers
@@ -76,6 +76,30 @@ class _Local:
         return self._value
 
 
+class _Later:
+    """The own number of a forked process, which takes a place once it has a value."""
+
+    def __init__(self, cell: _Cell) -> None:
+        self._cell = cell
+
+    def _found(self) -> SharedNumber | _Local:
+        with _lock:
+            if self._cell.number is self:
+                self._cell.number = _find(self._cell.name, True)
+            found = self._cell.number
+        assert not isinstance(found, _Later)
+        return found
+
+    def add(self, amount: float) -> None:
+        self._found().add(amount)
+
+    def set(self, value: float) -> None:
+        self._found().set(value)
+
+    def get(self) -> float:
+        return 0.0
+
+
 class _Cell:
     """A number with a name. is_own: each process has its own."""
 
@@ -83,7 +107,7 @@ class _Cell:
 
     def __init__(self, name: str, is_own: bool) -> None:
         self.name, self.is_own = name, is_own
-        self.number: SharedNumber | _Local = _find(name, is_own)
+        self.number: SharedNumber | _Local | _Later = _find(name, is_own)
         _cells.append(self)
 
 
@@ -95,11 +119,22 @@ def _shared() -> SharedNumbers:
         return _numbers
 
 
+def _forget_ended(numbers: SharedNumbers) -> None:
+    """Frees the numbers of processes that have ended, also of those that the application has forked."""
+    for owner in {owner for _, owner, _ in numbers.all() if owner and not os.path.exists(f"/proc/{owner}")}:
+        numbers.forget(owner)
+
+
 def _find(name: str, is_own: bool) -> SharedNumber | _Local:
     global _has_refused
-    found = _shared().number(name, os.getpid() if is_own else 0)
+    numbers, owner = _shared(), os.getpid() if is_own else 0
+    found = numbers.number(name, owner)
+    if found is None and is_own:
+        _forget_ended(numbers)
+        found = numbers.number(name, owner)
     if found is not None:
         return found
+    numbers.refuse()
     if not _has_refused:
         _has_refused = True
         log.logger.error(
@@ -126,7 +161,7 @@ def _forked() -> None:
     _lock.release()
     for each in _cells:
         if each.is_own:
-            each.number = _find(each.name, True)
+            each.number = _Later(each)
 
 
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forked)
@@ -452,9 +487,13 @@ class Sample:
         self.suffix, self.labels, self.value = suffix, labels, value
 
 
-def read(numbers: SharedNumbers) -> dict[str, tuple[str, str, list[Sample]]]:
-    """All metrics by name: kind, help and samples, those of histograms cumulative."""
-    parsed = [(json.loads(text), owner, value) for text, owner, value in numbers.all()]
+def read(numbers: SharedNumbers, workers: Collection[int] | None = None) -> dict[str, tuple[str, str, list[Sample]]]:
+    """All metrics by name: kind, help and samples, those of histograms cumulative. workers: the processes whose own
+    numbers count; None: all."""
+    all_numbers = numbers.all()
+    if workers is not None:
+        all_numbers = [each for each in all_numbers if each[1] in (0, *workers)]
+    parsed = [(json.loads(text), owner, value) for text, owner, value in all_numbers]
     families = {name: (kind, said, mode) for (_, kind, name, said, mode), *_ in _of(parsed, "metric")}
     found: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], list[float]]] = {}
     for (_, name, suffix, pairs), owner, value in _of(parsed, "sample"):

@@ -583,7 +583,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "gc",
         values.choice("default", "freeze", "idle"),
         "default",
-        "When Python's garbage collector looks at all objects.",
+        "When Python's garbage collector runs full collections, and which objects it exempts.",
         PROCESSES,
         details=(
             "`freeze`: after the warm-up, each worker exempts the objects that the application has loaded, so that "
@@ -756,10 +756,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Export a trace of each request to this OpenTelemetry collector (OTLP over HTTP).",
         PROCESSES,
         details=(
-            "The status process exports spans for the queue, the application and the delivery to `/v1/traces` of the "
-            "URL. The application gets a `traceparent` below which its own spans belong. Headers, certificates and the "
-            "name of the service come from the usual variables, such as `OTEL_EXPORTER_OTLP_HEADERS` and "
-            "`OTEL_SERVICE_NAME`. Requires `pip install 'tailrace[otlp]'`. See "
+            "The status process sends spans for the queue, the application and the delivery to `/v1/traces` under this "
+            "URL. The application gets a `traceparent`, so that its own spans belong to the same trace. Headers, "
+            "certificates and the service name come from the standard environment variables, such as "
+            "`OTEL_EXPORTER_OTLP_HEADERS` and `OTEL_SERVICE_NAME`. Needs `pip install 'tailrace[otlp]'`. See "
             "[OpenTelemetry](guides/opentelemetry.md)."
         ),
         example="http://127.0.0.1:4318",
@@ -769,11 +769,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "otlp_sample",
         values.share(),
         1.0,
-        "Share of requests to trace, from 0 to 1, unless a trusted proxy decides.",
+        "Fraction of requests to trace, from 0 to 1, unless a trusted proxy decides.",
         PROCESSES,
         details=(
-            "A proxy of `--trusted-proxies` decides by the flag in the `traceparent` that it sends. What other clients "
-            "ask for does not count."
+            "If a proxy in `--trusted-proxies` sends a `traceparent`, its sampled flag decides instead. The flag of "
+            "any other client is ignored."
         ),
         example=0.1,
         absent=_OF_A_MASTER,
@@ -1021,7 +1021,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         LIMITS,
         details=(
             "`tailrace.ClientDisconnected` is raised in the thread or greenlet of the request. `safe`: requests with "
-            "GET, HEAD, OPTIONS or TRACE. `all`: also those that may be in the middle of a change. See "
+            "GET, HEAD, OPTIONS or TRACE. `all`: every request, even in the middle of a change. See "
             "[Disconnected clients](guides/disconnected-clients.md)."
         ),
         core="cancel_on_disconnect",
@@ -1032,12 +1032,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "half_close",
         values.choice("continue", "disconnect"),
         "continue",
-        "What it means when a client closes only its sending direction.",
+        "How to treat a client that closes only its sending direction.",
         LIMITS,
         details=(
             "`continue`: the client still waits for its response. `disconnect`: the client has left. A client or proxy "
-            "that closes its connection while its request is processed looks the same, so use this behind nginx over "
-            "TCP. See [Disconnected clients](guides/disconnected-clients.md#what-counts-as-a-disconnect)."
+            "that closes its TCP connection while its request is processed looks the same, so use `disconnect` behind "
+            "nginx over TCP. See [Disconnected clients](guides/disconnected-clients.md#what-counts-as-a-disconnect)."
         ),
         core="half_close",
         example="disconnect",

@@ -161,7 +161,7 @@ def share() -> Kind:
         except ValueError:
             number = -1.0
         if not 0 <= number <= 1:
-            raise ValueError("must be a share from 0 to 1 such as 0.1")
+            raise ValueError("must be a number from 0 to 1, such as 0.1")
         return number
 
     return Kind("share", "SHARE", read)

@@ -167,7 +167,9 @@ class Service:
         self._failed = [each for each in self._failed if each.reap() is None]
         if self._watcher:
             found += self._watched(self._watcher)
-        if self._former and self._former.reap() is not None:
+        if self._former and (ending := self._former.reap()) is not None:
+            if self._former.exports:
+                log.logger.error("the status process %s; traces of the workers that are left are lost", ending)
             self._former = None
         if (at := self._watchdog_at()) is not None and now >= at:
             assert self._manager.watchdog_interval is not None

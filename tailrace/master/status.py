@@ -17,7 +17,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from tailrace._tailrace import Certificates, Scoreboard
@@ -35,6 +35,8 @@ from tailrace.system.status_address import StatusAddress
 FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 30.0
 _BACKLOG: Final = 128
+# How much longer than it should a status process may take to export its last traces (seconds).
+_SLACK: Final = 1.0
 _NO_STACKS: Final = ", without Python stacks, which need `pip install 'tailrace[status]'`"
 
 
@@ -65,7 +67,6 @@ class Process:
     handle: int
     began: float
     exports: bool
-    is_told: bool = field(default=False, init=False)
 
     def reap(self) -> Ending | None:
         """How it has ended; None: it lives. Closes the descriptors when it has ended."""
@@ -81,7 +82,6 @@ class Process:
 
     def tell(self) -> None:
         """Has it finish its requests, and end."""
-        self.is_told = True
         if self.line >= 0:
             forks.forget(self.line)
             os.close(self.line)
@@ -98,7 +98,7 @@ class Process:
         self.tell()
         if self.handle < 0:
             return
-        if not _is_at_end(self.handle, 2 * main.GRACE + tracing.LAST * self.exports):
+        if not _is_at_end(self.handle, 2 * main.GRACE + (tracing.LAST + _SLACK) * self.exports):
             # It has its end of the pipe, so it was not reaped, and no other process has its number.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -133,14 +133,19 @@ class Status:
     """The sockets of `--status` and `--agent`, by the name of the option, and the process that answers on them and
     exports traces.
 
-    application: its name, for the title. otlp_endpoint: where traces are exported to.
+    application: its name, for the title. otlp_endpoint: where traces are exported to. scheme: of URLs for which no
+    proxy states it.
     """
 
     def __init__(
-        self, listeners: dict[str, sockets.Listener], application: str, otlp_endpoint: str | None = None
+        self,
+        listeners: dict[str, sockets.Listener],
+        application: str,
+        otlp_endpoint: str | None = None,
+        scheme: str = "http",
     ) -> None:
         self._listeners = listeners
-        self._application, self._otlp_endpoint = application, otlp_endpoint
+        self._application, self._otlp_endpoint, self._scheme = application, otlp_endpoint, scheme
         self._shared: SharedState | None = None
         # The last state did not fit.
         self._is_full = False
@@ -226,8 +231,10 @@ class Status:
                         posix.close(ours)
                     in_child()
                     status, agent = map(self._listeners.get, ("status", "agent"))
-                    name, endpoint = self._application, self._otlp_endpoint
-                    main.work(status, agent, shared, board, reader, master, mask, name, endpoint)
+                    name, exporter = self._application, None
+                    if self._otlp_endpoint is not None:
+                        exporter = tracing.Exporter(board.traces, self._otlp_endpoint, name, self._scheme)
+                    main.work(status, agent, shared, board, reader, master, mask, name, exporter)
                 finally:
                     os._exit(1)
         except OSError:
@@ -293,7 +300,9 @@ def opened(
         if at.is_encrypted:
             listener.protocol, listener.certificates = "https", certificates
         listeners[option] = listener
-    return Status(listeners, settings.app or "", endpoint) if listeners or endpoint is not None else None
+    if not listeners and endpoint is None:
+        return None
+    return Status(listeners, settings.app or "", endpoint, settings.url_scheme)
 
 
 def _listener(

@@ -65,13 +65,13 @@ def work(
     master: int,
     mask: Collection[int],
     application: str,
-    otlp_endpoint: str | None,
+    exporter: tracing.Exporter | None,
 ) -> NoReturn:
     """Runs the status process.
 
-    status, agent: the sockets of `--status` and `--agent`. otlp_endpoint: where to export traces. line: the reading end
-    of the pipe, whose other end only the master has. mask: the signal mask to restore. The exit status is 0 when it was
-    told to end, else 1.
+    status, agent: the sockets of `--status` and `--agent`. exporter: of traces. line: the reading end of the pipe,
+    whose other end only the master has. mask: the signal mask to restore. The exit status is 0 when it was told to end,
+    else 1.
     """
     try:
         signal.set_wakeup_fd(-1)
@@ -90,7 +90,6 @@ def work(
         set_title("status", application)
         if agent is not None:
             Agent(agent.socket, lambda: snapshot.take(shared, board, time.monotonic, with_counts=False), line).start()
-        exporter = tracing.Exporter(board.traces, otlp_endpoint, application) if otlp_endpoint is not None else None
         if exporter is not None:
             exporter.start()
         if status is None:
@@ -110,7 +109,7 @@ def work(
 def _wait(line: int, *, until_closed: bool = False) -> None:
     """Returns when the process is to stop answering, or when it is to end."""
     poll = select.poll()
-    # What is written is never read, so that each who waits sees it. The end is always reported.
+    # The byte is never read, so that every waiting thread sees it. poll always reports a closed pipe.
     poll.register(line, 0 if until_closed else select.POLLIN)
     poll.poll()
 

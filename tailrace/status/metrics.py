@@ -53,12 +53,15 @@ def exposition(taken: Snapshot, memory: Mapping[int, Memory], version: str, boar
     """The metrics as text. A character of the application's name that UTF-8 does not have is a question mark.
 
     board: has the metrics of the application, and the traces."""
-    families = chain(_families(taken, memory, version), _of_application(board.numbers), [_of_traces(board.traces)])
+    families = chain(
+        _families(taken, memory, version), _of_application(taken, board.numbers), [_of_traces(board.traces)]
+    )
     return "".join(each.text() for each in families).encode(errors="replace")
 
 
-def _of_application(numbers: SharedNumbers) -> Iterator[_Family]:
-    for name, (kind, said, samples) in metrics.read(numbers).items():
+def _of_application(taken: Snapshot, numbers: SharedNumbers) -> Iterator[_Family]:
+    workers = [each.pid for each in taken.workers]
+    for name, (kind, said, samples) in metrics.read(numbers, workers).items():
         family = _Family(Metric("application", "", kind, "", "", name, said))
         # What a counter's name ends with is a part of the name of its family.
         found = [("" if kind == COUNTER else each.suffix, each.labels, each.value) for each in samples]

@@ -82,8 +82,8 @@ REFUSED: Final = Metric(
 )
 TRACES: Final = Metric(
     *("workers", "", COUNTER, "", "result", "tailrace_traces"),
-    "Responses that `--otlp-endpoint` has traced.",
-    "`exported`, `failed` (the collector has not accepted them) or `dropped` (they came faster than it accepted them).",
+    "Responses traced for `--otlp-endpoint`, by result.",
+    "`exported`, `failed` (the collector did not accept them) or `dropped` (the queue was full, or a worker died).",
 )
 # Those of a snapshot, in the order of `/metrics`.
 OF_SNAPSHOT: Final = (*_OF_MASTER, *(Metric(*row) for row in METRICS))

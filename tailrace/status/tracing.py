@@ -15,31 +15,34 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-import random
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from tailrace._tailrace import Traces, __version__
+from tailrace._tailrace import TraceBatch, Traces, __version__
 from tailrace.errors import ConfigError
 from tailrace.logs import log
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter
 
-# How often the queue is emptied (seconds), and how many responses a request to the collector has.
-SECONDS: Final = 1.0
+# Interval at which the queue is emptied (seconds), and maximum number of responses per request to the collector.
+SECONDS: Final = 0.25
 BATCH: Final = 256
-# How many batches are sent at most before the next pause.
-BATCHES: Final = 16
-# How long the last batch may take when the process is to end (seconds).
+# Maximum number of batches per interval: 4,096 responses a second, so that the workers keep the processor.
+BATCHES: Final = 4
+# Maximum time for exporting what is left when the process ends (seconds).
 LAST: Final = 3.0
 # So that the workers get the processor first.
 _NICE: Final = 10
 # The methods that the conventions know; others may be anything.
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"))
+# What the ids of two spans differ by from that of the request.
+_QUEUE: Final = 0x5175657565000000
+_DELIVERY: Final = 0x44656C6976657279
 _FINE: Final = ("complete", "client-gone", "cancelled")
 # Characters of a message.
 _MOST: Final = 300
@@ -62,11 +65,13 @@ def check() -> None:
 class Exporter:
     """Exports the responses of a queue, on a thread of its own.
 
-    endpoint: the URL of the collector. application: the name of the service, unless the environment has one.
+    endpoint: the URL of the collector. application: the name of the service, unless the environment has one. scheme: of
+    requests for which nobody states it.
     """
 
-    def __init__(self, traces: Traces, endpoint: str, application: str) -> None:
-        self._traces, self._endpoint, self._application = traces, endpoint, application
+    def __init__(self, traces: Traces, endpoint: str, application: str, scheme: str) -> None:
+        self._traces, self._endpoint = traces, endpoint
+        self._application, self._scheme = application, scheme
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tailrace-otlp", daemon=True)
         self._complaint = _Complaint()
@@ -82,20 +87,19 @@ class Exporter:
         """Exports what is left, for at most `LAST`."""
         self._is_over.set()
         self._thread.join(LAST)
-        if left := len(self._traces.read(BATCH)):
-            log.logger.warning("--otlp-endpoint: at least %s not exported", _responses(left))
+        if left := self._traces.waiting():
+            log.logger.warning("--otlp-endpoint: stopped with %s not exported", _responses(left))
 
     def _run(self) -> None:
         try:
             os.nice(_NICE)
             self._export_all()
         except Exception:  # the pages are served all the same
-            log.logger.exception("--otlp-endpoint: traces are no longer exported")
+            log.logger.exception("--otlp-endpoint: traces are no longer exported; please report it")
 
     def _export_all(self) -> None:
         # Here, since only this process needs them.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.trace.export import SpanExportResult
 
         self._complaint.attend()
         resource = resource_of(self._application)
@@ -103,21 +107,30 @@ class Exporter:
         is_last = False
         while not is_last:
             is_last = self._is_over.wait(SECONDS)
-            for _ in range(BATCHES):
-                if not (batch := self._traces.read(BATCH)):
-                    break
-                made = list(spans(batch.responses(), resource))
-                self._complaint.first = ""
-                is_exported = exporter.export(made) is SpanExportResult.SUCCESS
+            batches = 0
+            while (is_last or batches < BATCHES) and (batch := self._traces.read(BATCH)):
+                batches += 1
+                is_exported = self._export(exporter, batch, resource)
                 self._traces.free(batch, is_exported)
                 self._tell(is_exported, len(batch))
                 self._tell_dropped()
+
+    def _export(self, exporter: SpanExporter, batch: TraceBatch, resource: Resource) -> bool:
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        self._complaint.first = ""
+        try:
+            made = list(spans(batch.responses(), resource, self._scheme))
+            return exporter.export(made) is SpanExportResult.SUCCESS
+        except Exception as error:  # the next batch may be accepted
+            self._complaint.first = self._complaint.first or f"{type(error).__name__}: {error}"[:_MOST]
+            return False
 
     def _tell(self, is_exported: bool, responses: int) -> None:
         if not is_exported and not self._fails:
             why = f": {self._complaint.first}" if self._complaint.first else ""
             log.logger.warning(
-                "--otlp-endpoint: %s does not accept traces%s; those of %s are lost; trying again",
+                "--otlp-endpoint: %s does not accept traces%s; %s lost; later ones will still be sent",
                 self._endpoint,
                 why,
                 _responses(responses),
@@ -130,10 +143,9 @@ class Exporter:
         *_, dropped = self._traces.counts()
         if dropped > self._dropped and not self._dropped:
             log.logger.warning(
-                "--otlp-endpoint: %s dropped, since requests are traced faster than %s accepts them; a smaller "
-                "--otlp-sample traces fewer (further ones are counted by tailrace_traces_total)",
+                "--otlp-endpoint: %s dropped, because no more can wait for the collector; lower --otlp-sample to trace "
+                "fewer (tailrace_traces_total counts further drops)",
                 _responses(dropped),
-                self._endpoint,
             )
         self._dropped = dropped
 
@@ -150,7 +162,7 @@ class _Complaint(logging.Handler):
         self.first = ""
 
     def attend(self) -> None:
-        """Gets the messages from now on, in place of standard error."""
+        """Captures the messages from now on, so that they do not reach standard error."""
         logger = logging.getLogger(_PACKAGE)
         logger.addHandler(self)
         logger.propagate = False
@@ -160,8 +172,8 @@ class _Complaint(logging.Handler):
 
 
 def resource_of(application: str) -> Resource:
-    """What the spans belong to: as the environment says (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`), or else a
-    service that is called as the module of the application."""
+    """The resource of the spans, from the environment (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`). If the
+    environment does not name the service, its name is the application's module."""
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 
     found = Resource.create()
@@ -170,8 +182,8 @@ def resource_of(application: str) -> Resource:
     return found
 
 
-def spans(responses: Iterable[Mapping[str, Any]], resource: Resource) -> Iterator[ReadableSpan]:
-    """The spans of traced responses, as `TraceBatch.responses` has them."""
+def spans(responses: Iterable[Mapping[str, Any]], resource: Resource, scheme: str) -> Iterator[ReadableSpan]:
+    """The spans of traced responses, as `TraceBatch.responses` has them. scheme: see `Exporter`."""
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
@@ -179,64 +191,59 @@ def spans(responses: Iterable[Mapping[str, Any]], resource: Resource) -> Iterato
     scope = InstrumentationScope("tailrace", __version__)
     # The monotonic clock of the record, in nanoseconds since 1970.
     offset = time.time_ns() - time.monotonic_ns()
-    sampled = TraceFlags(TraceFlags.SAMPLED)
+
+    def context(trace: int, span: int, is_remote: bool = False) -> SpanContext:
+        return SpanContext(trace, span, is_remote, TraceFlags(TraceFlags.SAMPLED))
+
     for each in responses:
+        trace, span = each["trace_id"], each["span_id"]
         end = offset + each["at_ns"]
         begin = end - _nanos(each["total"])
-        context = SpanContext(each["trace_id"], each["span_id"], False, sampled)
-        sender = SpanContext(each["trace_id"], each["parent_id"], True, sampled) if each["parent_id"] else None
-        is_error = each["status"] >= 500 or each["ending"] not in _FINE
-
-        def made(
-            name: str,
-            start: int,
-            until: int,
-            span: int | None,
-            attributes: Mapping[str, Any],
-            trace: int = each["trace_id"],
-            parent: SpanContext = context,
-        ) -> ReadableSpan:
-            own = SpanContext(trace, span or random.getrandbits(64) or 1, False, sampled)
-            return ReadableSpan(
+        is_broken = each["ending"] not in _FINE
+        is_error = is_broken or each["status"] >= 500
+        yield ReadableSpan(
+            each["endpoint"],
+            context(trace, span),
+            context(trace, each["parent_id"], is_remote=True) if each["parent_id"] else None,
+            resource,
+            _attributes(each, is_error, scheme),
+            kind=SpanKind.SERVER,
+            status=Status(StatusCode.ERROR, each["ending"] if is_broken else None) if is_error else Status(),
+            start_time=begin,
+            end_time=end,
+            instrumentation_scope=scope,
+        )
+        if not each["started"]:
+            continue
+        started = begin + _nanos(each["queued"])
+        first = started + _nanos(each["application"])
+        used = {f"tailrace.{phase}_seconds": each[phase] for phase in ("cpu", "interpreter", "gc", "blocked")}
+        sent = {"tailrace.delivery": each["path"], "tailrace.writes": each["writes"]}
+        # The same ids when a process that replaces this one exports them again.
+        phases: tuple[tuple[str, int, int, int, dict[str, Any]], ...] = (
+            ("queue", span ^ _QUEUE, begin, started, {}),
+            ("application", each["application_id"], started, first + _nanos(each["iterating"]), used),
+            ("delivery", span ^ _DELIVERY, first, max(first, end), sent),
+        )
+        for name, own, start, until, attributes in phases:
+            yield ReadableSpan(
                 name,
-                own,
-                parent,
+                context(trace, own or 1),
+                context(trace, span),
                 resource,
-                dict(attributes),
+                attributes,
                 start_time=start,
                 end_time=until,
                 instrumentation_scope=scope,
             )
 
-        yield ReadableSpan(
-            each["endpoint"],
-            context,
-            sender,
-            resource,
-            _attributes(each, is_error),
-            kind=SpanKind.SERVER,
-            status=Status(StatusCode.ERROR, each["ending"]) if is_error else Status(),
-            start_time=begin,
-            end_time=end,
-            instrumentation_scope=scope,
-        )
-        if each["started"]:
-            started = begin + _nanos(each["queued"])
-            first = started + _nanos(each["application"])
-            finished = first + _nanos(each["iterating"])
-            yield made("queue", begin, started, None, {})
-            used = {f"tailrace.{phase}_seconds": each[phase] for phase in ("cpu", "interpreter", "gc", "blocked")}
-            yield made("application", started, finished, each["application_id"], used)
-            sent = {"tailrace.delivery": each["path"], "tailrace.writes": each["writes"]}
-            yield made("delivery", first, max(first, end), None, sent)
 
-
-def _attributes(each: Mapping[str, Any], is_error: bool) -> dict[str, Any]:
-    method, (path, _, query) = each["method"], each["target"].partition("?")
+def _attributes(each: Mapping[str, Any], is_error: bool, scheme: str) -> dict[str, Any]:
+    method, query = each["method"], each["url_query"]
     found = {
         "http.request.method": method if method in _METHODS else "_OTHER",
-        "url.scheme": each["scheme"],
-        "url.path": path,
+        "url.scheme": each["scheme"] or scheme,
+        "url.path": each["url_path"],
         "http.response.body.size": each["body_bytes"],
         "tailrace.ending": each["ending"],
         "tailrace.blocks": each["blocks"],

@@ -1,5 +1,5 @@
-"""Answers with its traceparent and tracestate. /sleep/MS sleeps before that, /blocks/MS gives a block and then sleeps, /fail
-raises, /wait?FILE answers when the file exists. /own makes a span by OpenTelemetry, for $COLLECTOR, as an application
+"""Answers with its traceparent and tracestate. /blocks/MS gives a block and then sleeps, /fail raises, /wait?FILE makes
+FILE.waits and answers when FILE exists. /own makes a span by OpenTelemetry, for $COLLECTOR, as an application
 does that follows its documentation."""
 
 import os
@@ -34,9 +34,8 @@ def app(environ, start_response):
         raise RuntimeError("it fails")
     if kind == "own":
         own_span(environ)
-    if kind == "sleep":
-        time.sleep(int(rest[0]) / 1e3)
     if kind == "wait":
+        Path(environ["QUERY_STRING"] + ".waits").touch()
         while not Path(environ["QUERY_STRING"]).exists():
             time.sleep(0.01)
     start_response("200 OK", [("Content-Type", "text/plain")])

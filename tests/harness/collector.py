@@ -35,19 +35,22 @@ class Collector:
     """As a context manager it takes spans at `url`. status: what it answers; port: where, 0: anywhere."""
 
     def __init__(self, *, status: int = 200, port: int = 0) -> None:
-        self.status, self.headers = status, []
-        # Cleared: it answers nobody.
+        self.status = status
+        # Cleared: it answers nobody, and forgets what it has received meanwhile.
         self.answers = threading.Event()
         self.answers.set()
+        # Set once it has received something that it does not answer.
+        self.holds = threading.Event()
         self._spans: list[Span] = []
         collector = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                collector.answers.wait()
-                if collector.status == 200 and self.path == "/v1/traces":
-                    collector.headers.append(dict(self.headers))
+                if not collector.answers.is_set():
+                    collector.holds.set()
+                    collector.answers.wait()
+                elif collector.status == 200 and self.path == "/v1/traces":
                     collector._spans.extend(_spans(body))
                 self.send_response(collector.status)
                 self.end_headers()

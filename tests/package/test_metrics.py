@@ -101,6 +101,26 @@ def test_a_gauge_that_each_process_has_is_combined_and_ends_with_its_process(num
     assert shown(numbers) == {("busy",): 1}
 
 
+def test_own_values_are_those_of_workers_and_a_forked_process_has_none_at_first(numbers):
+    busy = metrics.gauge("busy", "In progress.", mode="min")
+    busy.set(5)
+    in_child(lambda: None)
+    assert shown(numbers) == {("busy",): 5}
+    pid = in_child(lambda: busy.inc(2))
+    samples = {workers: metrics.read(numbers, workers)["busy"][2] for workers in ((os.getpid(),), (pid,), ())}
+    assert [[each.value for each in found] for found in samples.values()] == [[5], [2], []]
+
+
+def test_processes_that_have_ended_make_room(numbers, caplog):
+    busy = [metrics.gauge(f"busy{number}", "In progress.", mode="sum") for number in range(500)]
+    for _ in range(12):
+        in_child(lambda: [each.set(1) for each in busy])
+    assert len(numbers.all()) < SharedNumbers.MOST
+    assert numbers.refused() == 0
+    assert "no room" not in caplog.text
+    assert busy[0].get() == 0
+
+
 def test_no_increment_is_lost_between_threads_and_processes(numbers):
     counted, times = metrics.counter("counted", "C."), metrics.histogram("times", "T.", buckets=[1])
 

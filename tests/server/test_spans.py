@@ -182,13 +182,38 @@ def test_the_status_process_is_replaced_and_nothing_is_lost(tmp_path):
         server.serves()
         collector.answers.clear()
         server.get("/first")
-        # It has read the response, and has no answer yet.
-        time.sleep(1.5)
+        assert collector.holds.wait(20.0)
         os.kill(status_process(server), signal.SIGKILL)
         server.logged("replacing it")
         collector.answers.set()
         server.get("/second")
-        server.until(lambda: {"GET /first", "GET /second"} <= {span.name for span in collector.spans()}, "both")
+        found = collector.spans(2 * SPANS)
+        assert sorted(span.name for span in found if span.kind == SERVER) == ["GET /first", "GET /second"]
+        server.stop()
+
+
+def test_a_request_that_the_end_of_the_server_cuts_off_is_an_error(tmp_path):
+    with Collector() as collector, serving(tmp_path, collector, "--graceful-timeout", "0.5") as server:
+        server.serves()
+        with Client(server.address) as client:
+            client.send(f"GET /wait?{tmp_path}/never HTTP/1.1\r\nHost: a\r\n{SAMPLED}\r\n\r\n".encode())
+            server.until((tmp_path / "never.waits").exists, "the request")
+            server.stop()
+        spans = collector.of("GET /wait")
+        request = spans["GET /wait"]
+        assert (request.trace, request.parent, request.is_error) == (TRACE, PARENT, True)
+        assert request.attributes["error.type"] == request.attributes["tailrace.ending"] == "cut"
+        assert spans["application"].parent == request.id
+
+
+def test_urls_are_as_the_client_has_sent_them(tmp_path):
+    with Collector() as collector, serving(tmp_path, collector, "--url-scheme", "https") as server:
+        server.serves()
+        server.get('http://test/o\'brien?q="a"&b')
+        (request,) = [span for span in collector.spans(SPANS) if span.kind == SERVER]
+        found = [request.attributes[f"url.{part}"] for part in ("scheme", "path", "query")]
+        assert found == ["https", "/o'brien", 'q="a"&b']
+        assert request.name.startswith("GET /o")
         server.stop()
 
 
@@ -200,7 +225,7 @@ def test_requests_that_a_new_master_leaves_to_the_old_workers_are_exported(tmp_p
         first = server.master
         with Client(server.address) as client:
             client.send(f"GET /wait?{tmp_path}/gate HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
-            time.sleep(0.2)
+            server.until((tmp_path / "gate.waits").exists, "the request")
             server.tell(signal.SIGUSR2)
             server.logged("has taken over")
             server.until(lambda: server.master != first, "the new master")

@@ -1027,6 +1027,7 @@ impl Connection {
             let start = request.bytes.len() as u32;
             request.bytes.extend_from_slice(&shown.id);
             request.id = Span { start, end: request.bytes.len() as u32 };
+            request.traced = shown.traced;
         }
         let (produced, is_late) = self.delivery.produced_so_far();
         (record.status, record.body_bytes) = (produced.status, produced.body_bytes);

@@ -51,9 +51,11 @@ impl Ownership {
         Self(AtomicU32::new(OWNED))
     }
 
-    /// Reports events. True: the connection had no owner, and the caller owns it now.
+    /// Reports events. True: the connection had no owner, and the caller owns it now. Sequentially consistent, as
+    /// [`Ownership::is_gone`] is: of the I/O side, which then asks for the runner, and the runner, which has said that it
+    /// has the request, one sees what the other did.
     pub(crate) fn raise(&self, bits: Bits) -> bool {
-        self.0.fetch_or(bits | OWNED, Ordering::AcqRel) & OWNED == 0
+        self.0.fetch_or(bits | OWNED, Ordering::SeqCst) & OWNED == 0
     }
 
     /// Owner only: the events that were reported since the last call.
@@ -73,7 +75,7 @@ impl Ownership {
 
     /// True when the connection is known to be broken.
     pub(crate) fn is_gone(&self) -> bool {
-        self.0.load(Ordering::Acquire) & GONE != 0
+        self.0.load(Ordering::SeqCst) & GONE != 0
     }
 }
 

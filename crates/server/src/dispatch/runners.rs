@@ -323,7 +323,8 @@ impl RunnerTable {
         let slot = &self.slots[number];
         let is_cancelled = self.in_flight(runner).is_some_and(|request| cancels(&request.method));
         if is_cancelled {
-            slot.cancelled.store(serial, Ordering::Release);
+            // A later request of the slot may have been cancelled meanwhile.
+            slot.cancelled.fetch_max(serial, Ordering::AcqRel);
         }
         let thread = slot.thread.load(Ordering::Acquire);
         Some(Disconnected { slot: number, serial, thread, is_cancelled })

@@ -64,6 +64,8 @@ impl Attribution {
     /// The row has another endpoint from now on.
     pub(crate) fn forget(&mut self, row: usize) {
         self.growth[row] = 0.0;
+        self.ended[row] = 0;
+        self.touched.retain(|touched| *touched != row);
         if !self.covariance.is_empty() {
             for other in 0..self.rows {
                 self.covariance[row * self.rows + other] = 0.0;
@@ -182,6 +184,21 @@ mod tests {
         attribution.note(9);
         assert_eq!(attribution.divide(-1000.0), [Share { row: 2, responses: 2, bytes: -1000.0 }]);
         assert_eq!(attribution.divide(1000.0), []);
+    }
+
+    #[test]
+    fn a_row_that_gets_another_endpoint_in_a_window_has_nothing_of_its_growth() {
+        let mut attribution = Attribution::new(4);
+        attribution.note(1);
+        attribution.note(1);
+        attribution.note(2);
+        attribution.forget(1);
+        attribution.note(1);
+        let shares = attribution.divide(2.0 * LEAK);
+        assert_eq!(shares.iter().map(|share| (share.row, share.responses)).collect::<Vec<_>>(), [(2, 1), (1, 1)]);
+        attribution.note(1);
+        attribution.forget(1);
+        assert_eq!(attribution.divide(LEAK), []);
     }
 
     #[test]

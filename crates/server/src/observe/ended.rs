@@ -1,12 +1,14 @@
-//! A response that is over, with its record, in a cell of shared memory: what is kept of slow and of broken responses,
-//! and what spans are made of.
+//! The record of a finished response, in a cell of shared memory. Slow and broken responses are kept in this form, and
+//! the spans of traced responses are built from it.
 //!
 //! The first word of a cell is a sequence number, see `guarded.rs`.
 
 use std::net::SocketAddr;
 
 use crate::observe::deliveries::{PHASES, Times};
-use crate::observe::guarded::{Guarded, ID_WORDS, PEER, lengths, lengths_of, peer_of, text_of, word_of};
+use crate::observe::guarded::{
+    Guarded, ID_WORDS, PEER, TRACE_WORDS, lengths, lengths_of, peer_of, text_of, trace_of, word_of,
+};
 use crate::observe::record::{ENDINGS, Ending, PATHS, Path, Record};
 use crate::os::clock::nanos;
 use crate::request::peer::Scheme;
@@ -30,16 +32,16 @@ const LENGTH: usize = METHOD + 2;
 const TARGET: usize = LENGTH + 1;
 const TARGET_WORDS: usize = 20;
 const ID: usize = TARGET + TARGET_WORDS;
-/// The trace, two words, then the spans.
 const TRACE: usize = ID + ID_WORDS;
-pub(super) const WORKER: usize = TRACE + 5;
+pub(super) const WORKER: usize = TRACE + TRACE_WORDS;
 pub(super) const PROCESS: usize = WORKER + 1;
 pub(super) const CELL: usize = PROCESS + 1;
 
 // The bits of [`STATUS`].
 const EVENT_STREAM: u64 = 1 << 16;
 const HTTPS: u64 = 1 << 17;
-const STARTED: u64 = 1 << 18;
+const HTTP: u64 = 1 << 18;
+const STARTED: u64 = 1 << 19;
 
 /// A response that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,11 +58,11 @@ pub struct Ended {
     pub id: Vec<u8>,
     /// Its place in a trace. `None`: no spans are made of it.
     pub traced: Option<Traced>,
-    /// The client has sent it over `https`, as far as this server knows.
-    pub is_https: bool,
+    /// The scheme of the client's URL. `None`: neither a proxy nor an encrypted connection says.
+    pub scheme: Option<Scheme>,
     /// The application has had it.
     pub is_started: bool,
-    /// For how long a trusted proxy has had it, in nanoseconds; 0: none states that.
+    /// How long a trusted proxy had the request, in nanoseconds; 0: no proxy states it.
     pub proxied: u64,
     /// The client; `None` on a UNIX socket.
     pub peer: Option<SocketAddr>,
@@ -90,8 +92,12 @@ pub(super) fn ended(words: &[u64; CELL]) -> Ended {
         method: word_of(&words[METHOD..LENGTH]),
         target: text_of(&words[TARGET..ID], length),
         id: text_of(&words[ID..TRACE], id_length),
-        traced: traced(&words[TRACE..WORKER]),
-        is_https: words[STATUS] & HTTPS != 0,
+        traced: trace_of(&words[TRACE..WORKER]),
+        scheme: match words[STATUS] & (HTTP | HTTPS) {
+            0 => None,
+            HTTP => Some(Scheme::Http),
+            _ => Some(Scheme::Https),
+        },
         is_started: words[STATUS] & STARTED != 0,
         proxied: words[PROXIED],
         peer: peer_of(&words[CLIENT..METHOD]),
@@ -105,22 +111,30 @@ pub(super) fn ended(words: &[u64; CELL]) -> Ended {
     }
 }
 
-/// The place in a trace in words that were read.
-fn traced(words: &[u64]) -> Option<Traced> {
-    let trace = u128::from(words[0]) << 64 | u128::from(words[1]);
-    (trace != 0).then(|| Traced { trace, parent: words[2], span: words[3], application: words[4] })
+/// What is stored of a response beside its record. `at`: when it was over; `worker`: number and process.
+pub(super) struct Key {
+    pub(super) serial: u64,
+    pub(super) at: u64,
+    pub(super) worker: [u64; 2],
 }
 
-/// Stores one in a cell, without a worker. `at`: when it was over.
-pub(super) fn store(cell: Guarded, serial: u64, at: u64, request: &Request, record: &Record, times: &Times) {
+/// Stores one in a cell.
+pub(super) fn store(cell: Guarded, key: &Key, request: &Request, record: &Record, times: &Times) {
     let ending = ENDINGS.iter().position(|ending| *ending == record.ending).unwrap_or(ENDINGS.len());
     let (method, target) = (request.head.method.of(&request.bytes), request.head.target.of(&request.bytes));
-    let is_https = request.peer.scheme.map_or(request.tls.is_some(), |scheme| scheme == Scheme::Https);
-    let bits = [(record.is_event_stream, EVENT_STREAM), (is_https, HTTPS), (record.started.is_some(), STARTED)];
+    let scheme = request.peer.scheme.or(request.tls.as_ref().map(|_| Scheme::Https));
+    let bits = [
+        (record.is_event_stream, EVENT_STREAM),
+        (scheme == Some(Scheme::Https), HTTPS),
+        (scheme == Some(Scheme::Http), HTTP),
+        (record.started.is_some(), STARTED),
+    ];
     let bits: u64 = bits.into_iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum();
     cell.change(|| {
-        cell.store(SERIAL, serial);
-        cell.store(AT, at);
+        cell.store(SERIAL, key.serial);
+        cell.store(AT, key.at);
+        cell.store(WORKER, key.worker[0]);
+        cell.store(PROCESS, key.worker[1]);
         cell.store(STATUS, u64::from(record.status) | bits);
         cell.store(ENDING, ending as u64);
         cell.store(PATH, record.path as u64);
@@ -136,11 +150,6 @@ pub(super) fn store(cell: Guarded, serial: u64, at: u64, request: &Request, reco
         cell.store(LENGTH, lengths(target, request.id()));
         cell.store_text(TARGET, TARGET_WORDS, target);
         cell.store_text(ID, ID_WORDS, request.id());
-        let traced = request.traced.map_or([0; 5], |traced| {
-            [(traced.trace >> 64) as u64, traced.trace as u64, traced.parent, traced.span, traced.application]
-        });
-        for (word, value) in traced.into_iter().enumerate() {
-            cell.store(TRACE + word, value);
-        }
+        cell.store_trace(TRACE, request.traced);
     });
 }

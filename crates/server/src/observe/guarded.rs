@@ -9,9 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use tailrace_http::identity::LONGEST_ID;
 
+use crate::request::Traced;
+
 const SEQUENCE: usize = 0;
 /// Words of an address.
 pub(super) const PEER: usize = 3;
+/// Words of a place in a trace.
+pub(super) const TRACE_WORDS: usize = 5;
 /// Words of the id of a request.
 pub(super) const ID_WORDS: usize = LONGEST_ID.div_ceil(8);
 /// The length of an id begins at this bit of a word with two lengths.
@@ -71,6 +75,16 @@ impl Guarded {
         self.store(at + 2, address as u64);
     }
 
+    /// Stores a place in a trace in [`TRACE_WORDS`] words.
+    pub(super) fn store_trace(self, at: usize, traced: Option<Traced>) {
+        let words = traced.map_or([0; TRACE_WORDS], |Traced { trace, parent, span, application }| {
+            [(trace >> 64) as u64, trace as u64, parent, span, application]
+        });
+        for (word, value) in words.into_iter().enumerate() {
+            self.store(at + word, value);
+        }
+    }
+
     /// A copy of the words; `None`: the writer was killed while it wrote, or writes all the time.
     pub(super) fn read<const N: usize>(self) -> Option<[u64; N]> {
         // A living writer needs a few nanoseconds; a dead one never ends, so the attempts are limited.
@@ -117,6 +131,12 @@ pub(super) fn word_of(words: &[u64]) -> Vec<u8> {
     let text = text_of(words, usize::MAX);
     let length = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
     text[..length].to_vec()
+}
+
+/// The place in a trace in words that were read, if there is one.
+pub(super) fn trace_of(words: &[u64]) -> Option<Traced> {
+    let trace = u128::from(words[0]) << 64 | u128::from(words[1]);
+    (trace != 0).then(|| Traced { trace, parent: words[2], span: words[3], application: words[4] })
 }
 
 /// The address in words that were read.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::observe::deliveries::Times;
-use crate::observe::ended::{AT, CELL, Ended, PROCESS, SERIAL, WORKER, ended, store};
+use crate::observe::ended::{AT, CELL, Ended, Key, PROCESS, SERIAL, WORKER, ended, store};
 use crate::observe::guarded::Guarded;
 use crate::observe::record::{Ending, Record};
 use crate::os::clock::nanos;
@@ -127,7 +127,7 @@ impl RecentResponses {
         for (kind, count) in counts.iter_mut().enumerate().filter(|(kind, _)| kinds[*kind]) {
             let cell = self.recent.cell(kind, (*count % KEPT as u64) as usize);
             *count += 1;
-            store(cell, *count, at, request, record, times);
+            store(cell, &Key { serial: *count, at, worker: [0; 2] }, request, record, times);
         }
     }
 }
@@ -218,7 +218,7 @@ mod tests {
             ending: Ending::ClientGone,
             path: Path::Direct,
             traced: None,
-            is_https: false,
+            scheme: None,
             is_started: false,
             proxied: 0,
             sizes: [("body_bytes", 70), ("blocks", 3), ("writes", 2)],

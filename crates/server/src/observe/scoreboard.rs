@@ -20,14 +20,16 @@ use tailrace_http::query::QueryMasking;
 use crate::clients::Clients;
 use crate::observe::deliveries::{self, Deliveries};
 use crate::observe::endpoints::{self, Endpoints};
-use crate::observe::guarded::{Guarded, ID_WORDS, lengths, lengths_of, peer_of, text_of, word_of};
+use crate::observe::guarded::{
+    Guarded, ID_WORDS, TRACE_WORDS, lengths, lengths_of, peer_of, text_of, trace_of, word_of,
+};
 use crate::observe::metrics::Metric;
 use crate::observe::recent::{self, Recent};
 use crate::observe::traces::Traces;
 use crate::os::clock::{millis, monotonic_nanos};
 use crate::os::shared_memory::shared_words;
-use crate::request::Request;
 use crate::request::identity::id_text;
+use crate::request::{Request, Traced};
 
 /// Words of [`Metric`] and of [`Cell`] at the start of a worker slot.
 const METRICS: usize = Metric::ALL.len();
@@ -38,7 +40,7 @@ const HEAD: usize = COUNTERS + deliveries::WORDS + endpoints::WORDS + recent::WO
 const ENDPOINTS: usize = COUNTERS + deliveries::WORDS;
 const RECENT: usize = ENDPOINTS + endpoints::WORDS;
 /// Words of a slot.
-const SLOT: usize = SLOT_ID + ID_WORDS;
+const SLOT: usize = SLOT_TRACE + TRACE_WORDS;
 /// Least number of slots beyond `--threads`, for the threads that replace stuck ones.
 const SPARE: usize = 16;
 /// Words of a slot that hold the start of the target.
@@ -54,8 +56,12 @@ const SLOT_METHOD: usize = 7;
 const SLOT_LENGTH: usize = 9;
 const SLOT_TARGET: usize = 10;
 const SLOT_ID: usize = SLOT_TARGET + TARGET;
+/// Its place in a trace, if [`TRACED`] is set.
+const SLOT_TRACE: usize = SLOT_ID + ID_WORDS;
 /// The bit of [`SLOT_LENGTH`] that is set while the runner waits for its client.
 const SENDING: u64 = 1 << 63;
+/// The bit of [`SLOT_LENGTH`] that is set for a traced request.
+const TRACED: u64 = 1 << 62;
 
 /// What a worker slot says of a worker beside its [`Metric`]s, a word each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +154,8 @@ pub struct InFlight {
     pub target: Vec<u8>,
     /// Its id; empty: it has none.
     pub id: Vec<u8>,
+    /// Its place in a trace. `None`: no spans are made of it.
+    pub traced: Option<Traced>,
     /// Its runner waits until the client has accepted more of the response.
     pub is_sending: bool,
 }
@@ -405,10 +413,13 @@ impl RunnerSlot {
             words.store(SLOT_SINCE, since);
             words.store_peer(SLOT_PEER, request.peer.client);
             words.store_text(SLOT_METHOD, SLOT_LENGTH - SLOT_METHOD, request.head.method.of(bytes));
-            words.store(SLOT_LENGTH, lengths(target, id));
+            words.store(SLOT_LENGTH, lengths(target, id) | if request.traced.is_some() { TRACED } else { 0 });
             words.store_text(SLOT_TARGET, TARGET, target);
             if !id.is_empty() {
                 words.store_text(SLOT_ID, ID_WORDS, id);
+            }
+            if request.traced.is_some() {
+                words.store_trace(SLOT_TRACE, request.traced);
             }
         });
     }
@@ -442,7 +453,7 @@ impl Drop for Sending {
 /// The request in the words of a slot.
 fn request_of(words: &[u64; SLOT]) -> Option<InFlight> {
     let serial = Some(words[SLOT_SERIAL]).filter(|serial| *serial != 0)?;
-    let (length, id_length) = lengths_of(words[SLOT_LENGTH] & !SENDING);
+    let (length, id_length) = lengths_of(words[SLOT_LENGTH] & !(SENDING | TRACED));
     Some(InFlight {
         serial,
         since: words[SLOT_SINCE],
@@ -451,7 +462,8 @@ fn request_of(words: &[u64; SLOT]) -> Option<InFlight> {
         // No method has a NUL.
         method: word_of(&words[SLOT_METHOD..SLOT_LENGTH]),
         target: text_of(&words[SLOT_TARGET..SLOT_ID], length),
-        id: text_of(&words[SLOT_ID..], id_length),
+        id: text_of(&words[SLOT_ID..SLOT_TRACE], id_length),
+        traced: trace_of(&words[SLOT_TRACE..]).filter(|_| words[SLOT_LENGTH] & TRACED != 0),
         is_sending: words[SLOT_LENGTH] & SENDING != 0,
     })
 }
@@ -496,6 +508,7 @@ mod tests {
             method: b"GET".to_vec(),
             target: b"/a?b".to_vec(),
             id: b"abc".to_vec(),
+            traced: None,
             is_sending: false,
         };
         assert_eq!(worker_slot.in_flight(), std::slice::from_ref(&expected));

@@ -4,12 +4,14 @@
 //! it is one atomic operation, and it stays when the process that used it ends. A number with an owner, a process, is
 //! that process's own, and its place is free again when the owner has ended.
 //!
-//! There is no lock, because a process may be killed at any moment: a place is claimed, filled, and published. Two
-//! processes that ask for one name at the same time may publish two places; both then look for the lowest and take that
-//! one. Any thread.
+//! There is no lock, because a process may be killed at any moment: a place is claimed, filled, and published. Shared
+//! numbers are claimed in ascending order, and whoever looks for one waits for the places below it that others are
+//! filling. So of two places with one name, which two processes publish at the same time, everyone takes the lower one. A
+//! place that is not filled in time is given up. Only numbers with an owner get places that are free again: nobody else
+//! looks for them. Any thread.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::thread;
 use std::time::Duration;
 
@@ -31,18 +33,22 @@ const LENGTH: usize = 3;
 const TEXT: usize = 4;
 
 // The states of a place.
-const FREE: u64 = 0;
-const CLAIMED: u64 = 1;
-const PUBLISHED: u64 = 2;
+/// The process to which it was given has not filled it yet.
+const CLAIMED: u64 = 0;
+const PUBLISHED: u64 = 1;
+/// Free again.
+const FREE: u64 = 2;
+/// That process did not fill it in time, and may still do so.
+const GIVEN_UP: u64 = 3;
 
-// The words before the places: how many places were ever claimed, and how many numbers found no place.
+// The words before the places: how many places were ever given, and how many numbers found no place.
 const USED: usize = 0;
 const REFUSED: usize = 1;
 const FIRST: usize = PLACE;
 
 /// How often, and how long each time, to wait for a place that another process fills. It may have been killed.
-const TRIES: u32 = 20;
-const TRY: Duration = Duration::from_micros(100);
+const TRIES: u32 = 100;
+const TRY: Duration = Duration::from_micros(200);
 
 /// See the module.
 #[derive(Clone, Copy)]
@@ -79,42 +85,41 @@ impl SharedNumbers {
     /// The number of this name and owner, 0 at first. `None`: there is no place for it, or its name is too long.
     #[must_use]
     pub fn number(&self, name: &[u8], owner: u64) -> Option<SharedNumber> {
-        if let Some(found) = self.find(name, owner, None) {
-            return Some(found);
+        loop {
+            if let Some(found) = self.find(name, owner, MOST_NUMBERS) {
+                return Some(found);
+            }
+            let claimed = (name.len() <= LONGEST_NAME).then(|| self.claim(owner))??;
+            let place = self.place(claimed);
+            place[VALUE].store(0, Ordering::Relaxed);
+            place[OWNER].store(owner, Ordering::Relaxed);
+            place[LENGTH].store(name.len() as u64, Ordering::Relaxed);
+            for (word, bytes) in place[TEXT..].iter().zip(name.chunks(8)) {
+                let mut padded = [0; 8];
+                padded[..bytes.len()].copy_from_slice(bytes);
+                word.store(u64::from_ne_bytes(padded), Ordering::Relaxed);
+            }
+            if place[STATE].compare_exchange(CLAIMED, PUBLISHED, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+                // It was given up: others have gone on.
+                continue;
+            }
+            let earlier = self.find(name, owner, claimed);
+            if earlier.is_some() {
+                place[STATE].store(FREE, Ordering::SeqCst);
+            }
+            return Some(earlier.unwrap_or(SharedNumber { place }));
         }
-        let Some(claimed) = (name.len() <= LONGEST_NAME).then(|| self.claim()).flatten() else {
-            self.words[REFUSED].fetch_add(1, Ordering::Relaxed);
-            return None;
-        };
-        let place = self.place(claimed);
-        place[VALUE].store(0, Ordering::Relaxed);
-        place[OWNER].store(owner, Ordering::Relaxed);
-        place[LENGTH].store(name.len() as u64, Ordering::Relaxed);
-        for (word, bytes) in place[TEXT..].iter().zip(name.chunks(8)) {
-            let mut padded = [0; 8];
-            padded[..bytes.len()].copy_from_slice(bytes);
-            word.store(u64::from_ne_bytes(padded), Ordering::Relaxed);
-        }
-        // Sequentially consistent, as the look at the others is: of two processes, one sees what the other published.
-        place[STATE].store(PUBLISHED, Ordering::SeqCst);
-        let found = self.find(name, owner, Some(claimed)).unwrap_or(SharedNumber { place });
-        if !std::ptr::eq(found.place, place) {
-            place[STATE].store(FREE, Ordering::SeqCst);
-        }
-        Some(found)
     }
 
     /// All of them.
     #[must_use]
     pub fn all(&self) -> Vec<NamedNumber> {
-        self.places()
-            .filter(|place| place[STATE].load(Ordering::Acquire) == PUBLISHED)
-            .map(|place| NamedNumber {
-                name: name_in(place),
-                owner: place[OWNER].load(Ordering::Relaxed),
-                value: SharedNumber { place }.get(),
-            })
-            .collect()
+        self.places().filter_map(named_number).collect()
+    }
+
+    /// Counts a number that found no place.
+    pub fn refuse(&self) {
+        self.words[REFUSED].fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many numbers found no place.
@@ -136,53 +141,62 @@ impl SharedNumbers {
         &self.words[FIRST + number * PLACE..][..PLACE]
     }
 
-    /// Those that were ever claimed.
+    /// Those that were ever given.
     fn places(&self) -> impl Iterator<Item = &'static [AtomicU64]> + use<> {
         let used = (self.words[USED].load(Ordering::SeqCst) as usize).min(MOST_NUMBERS);
         self.words[FIRST..].chunks_exact(PLACE).take(used)
     }
 
-    /// The lowest place of a name. `claimed`: the caller's own; waits for those below it that others are filling.
-    fn find(&self, name: &[u8], owner: u64, claimed: Option<usize>) -> Option<SharedNumber> {
-        for (number, place) in self.places().enumerate() {
-            let mut state = place[STATE].load(Ordering::SeqCst);
-            if claimed.is_some_and(|claimed| number < claimed) {
-                for _ in 0..TRIES {
-                    if state != CLAIMED {
-                        break;
-                    }
-                    thread::sleep(TRY);
-                    state = place[STATE].load(Ordering::SeqCst);
-                }
-            }
-            let is_it = || place[OWNER].load(Ordering::Relaxed) == owner && is_named(place, name);
-            if state == PUBLISHED && is_it() {
-                return Some(SharedNumber { place });
-            }
-        }
-        None
+    /// The lowest place of a name, of so many.
+    fn find(&self, name: &[u8], owner: u64, places: usize) -> Option<SharedNumber> {
+        let is_it = |place: &&[AtomicU64]| {
+            let is_published =
+                if owner == 0 { settled(place) } else { place[STATE].load(Ordering::SeqCst) } == PUBLISHED;
+            is_published && place[OWNER].load(Ordering::Relaxed) == owner && is_named(place, name)
+        };
+        self.places().take(places).find(is_it).map(|place| SharedNumber { place })
     }
 
-    /// Reserves a free place for the caller, and returns its number.
-    fn claim(&self) -> Option<usize> {
+    /// Reserves a place for the caller, and returns its number.
+    fn claim(&self, owner: u64) -> Option<usize> {
         let claim = |place: &[AtomicU64]| {
             place[STATE].compare_exchange(FREE, CLAIMED, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         };
-        if let Some(number) = self.places().position(claim) {
+        if owner != 0
+            && let Some(number) = self.places().position(claim)
+        {
             return Some(number);
         }
-        loop {
-            let used = self.words[USED].load(Ordering::SeqCst);
-            if used as usize >= MOST_NUMBERS {
-                return None;
-            }
-            // Whoever makes the place known need not get it.
-            let _ = self.words[USED].compare_exchange(used, used + 1, Ordering::SeqCst, Ordering::Relaxed);
-            if claim(self.place(used as usize)) {
-                return Some(used as usize);
-            }
+        let next = |used| (used < MOST_NUMBERS as u64).then_some(used + 1);
+        let used = self.words[USED].fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        used.ok().map(|used| used as usize)
+    }
+}
+
+/// The state of a place once it is filled, or given up after a time.
+fn settled(place: &[AtomicU64]) -> u64 {
+    for _ in 0..TRIES {
+        match place[STATE].load(Ordering::SeqCst) {
+            CLAIMED => thread::sleep(TRY),
+            state => return state,
         }
     }
+    match place[STATE].compare_exchange(CLAIMED, GIVEN_UP, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => GIVEN_UP,
+        Err(state) => state,
+    }
+}
+
+/// The number in a place; `None`: there is none, or it has changed meanwhile.
+fn named_number(place: &'static [AtomicU64]) -> Option<NamedNumber> {
+    let state = || {
+        let [state, owner, length] = [STATE, OWNER, LENGTH].map(|word| place[word].load(Ordering::Acquire));
+        (state, owner, length)
+    };
+    let before = state();
+    let found = NamedNumber { name: name_in(place), owner: before.1, value: SharedNumber { place }.get() };
+    fence(Ordering::Acquire);
+    (before.0 == PUBLISHED && before == state()).then_some(found)
 }
 
 impl SharedNumber {
@@ -261,7 +275,7 @@ mod tests {
         numbers.forget(0);
         assert_eq!(values(&numbers), [(String::from("shared"), 0, 1.0)]);
         // The next one in that place begins anew.
-        assert_eq!(numbers.number(b"next", 0).unwrap().get(), 0.0);
+        assert_eq!(numbers.number(b"next", 9).unwrap().get(), 0.0);
         assert_eq!(numbers.refused(), 0);
     }
 
@@ -273,23 +287,27 @@ mod tests {
             assert!(numbers.number(format!("{number:0>LONGEST_NAME$}").as_bytes(), 0).is_some());
         }
         assert!(numbers.number(b"one more", 0).is_none());
-        assert_eq!((numbers.refused(), numbers.all().len()), (2, MOST_NUMBERS));
+        numbers.refuse();
+        assert_eq!((numbers.refused(), numbers.all().len()), (1, MOST_NUMBERS));
         assert!(numbers.number(format!("{:0>LONGEST_NAME$}", 17).as_bytes(), 0).is_some());
     }
 
     #[test]
     fn threads_that_ask_for_one_name_at_once_add_to_one_number() {
-        for _ in 0..200 {
+        for _ in 0..500 {
             let numbers = SharedNumbers::new().unwrap();
             let barrier = Arc::new(Barrier::new(4));
             let threads: Vec<_> = (0..4)
-                .map(|_| {
+                .map(|owner| {
                     let barrier = barrier.clone();
                     thread::spawn(move || {
                         barrier.wait();
-                        for name in [b"one".as_slice(), b"two"] {
+                        for name in [b"one".as_slice(), b"two", b"three"] {
                             let number = numbers.number(name, 0).unwrap();
                             (0..10).for_each(|_| number.add(1.0));
+                            // Others have places of their own, which become free.
+                            numbers.number(name, owner + 1).unwrap().add(0.5);
+                            numbers.forget(owner + 1);
                         }
                     })
                 })
@@ -297,8 +315,19 @@ mod tests {
             threads.into_iter().for_each(|thread| thread.join().unwrap());
             let mut values = values(&numbers);
             values.sort_by(|one, other| one.0.cmp(&other.0));
-            assert_eq!(values, [(String::from("one"), 0, 40.0), (String::from("two"), 0, 40.0)]);
+            assert_eq!(values, ["one", "three", "two"].map(|name| (String::from(name), 0, 40.0)));
         }
+    }
+
+    #[test]
+    fn a_place_that_was_given_up_is_not_published_later() {
+        let numbers = SharedNumbers::new().unwrap();
+        let slow = numbers.claim(0).unwrap();
+        numbers.number(b"one", 0).unwrap().add(1.0);
+        assert_eq!(numbers.place(slow)[STATE].load(Ordering::SeqCst), super::GIVEN_UP);
+        // It goes on, and takes the one that others have.
+        numbers.number(b"one", 0).unwrap().add(1.0);
+        assert_eq!(values(&numbers), [(String::from("one"), 0, 2.0)]);
     }
 
     #[test]

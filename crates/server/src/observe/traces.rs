@@ -2,9 +2,10 @@
 //! that the processes share.
 //!
 //! A worker claims a place, fills its cell, and never waits: if the queue is full, the response is dropped and counted.
-//! One process reads. It frees places once it has exported what they held, so that another one that replaces it exports
-//! that again rather than lose it. A worker that is killed while it fills a cell leaves it incomplete; the reader passes
-//! it when a response behind it has been over for [`PATIENCE`].
+//! One process reads. It frees places only after exporting their responses, so that a process that replaces it exports
+//! them again instead of losing them. If a worker is killed while filling a cell, the cell stays incomplete; the reader
+//! skips it once the next complete response has been over for [`PATIENCE`]. A worker that was only stopped at that moment
+//! may then write into a place that is another's, which costs one record.
 //!
 //! Any thread writes; one thread reads.
 
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::observe::deliveries::Times;
-use crate::observe::ended::{AT, CELL, Ended, PROCESS, SERIAL, WORKER, ended, store};
+use crate::observe::ended::{AT, CELL, Ended, Key, PROCESS, SERIAL, WORKER, ended, store};
 use crate::observe::guarded::Guarded;
 use crate::observe::record::Record;
 use crate::os::clock::{monotonic_nanos, nanos};
@@ -80,10 +81,8 @@ impl Traces {
             self.words[DROPPED].fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let cell = self.cell(place);
-        cell.store(WORKER, worker.into());
-        cell.store(PROCESS, process::id().into());
-        store(cell, place + 1, at, request, record, times);
+        let key = Key { serial: place + 1, at, worker: [worker.into(), process::id().into()] };
+        store(self.cell(place), &key, request, record, times);
     }
 
     /// The next place; `None`: there is none.
@@ -133,6 +132,13 @@ impl Traces {
         self.words[FREED].fetch_add(read + batch.lost, Ordering::Release);
     }
 
+    /// How many responses wait.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        let freed = self.words[FREED].load(Ordering::Relaxed);
+        self.words[CLAIMED].load(Ordering::Relaxed).saturating_sub(freed)
+    }
+
     /// The counts since the start.
     #[must_use]
     pub fn counts(&self) -> TraceCounts {
@@ -178,7 +184,7 @@ mod tests {
         let first = &batch.responses[0];
         assert_eq!(first.traced, Some(Traced { trace: 7 << 64 | 8, parent: 9, span: 1, application: 10 }));
         assert_eq!((first.worker[0].1, first.worker[1].1), (3, std::process::id().into()));
-        assert!(first.is_https && first.is_started && first.proxied == 5);
+        assert!(first.scheme == Some(Scheme::Https) && first.is_started && first.proxied == 5);
         traces.free(&batch, true);
         let batch = traces.read(9);
         assert_eq!(spans(&traces, 9), [4, 5]);

@@ -1,9 +1,10 @@
 //! Requests whose client has left: raises `ClientDisconnected` in their threads, if they are to be cancelled, and calls
 //! what they have subscribed to it.
 //!
-//! The I/O side must not wait for the interpreter, so another thread, which is started with the first such request, does
-//! this. It and the thread of a request hold the interpreter when they check which request is running, so the exception
-//! never reaches the next request.
+//! The I/O side must not wait for the interpreter, so other threads, which start with the first such request, do this: one
+//! raises exceptions, and then hands the request to one that calls back, because a callback may block. The first and the
+//! thread of a request hold the interpreter when they check which request is running, so the exception never reaches the
+//! next request.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -34,28 +35,43 @@ impl DisconnectThread {
     /// From any thread; does not wait.
     pub(crate) fn send(&self, disconnected: Disconnected, server: Weak<Server>) {
         let start = || {
-            let (sender, receiver) = channel();
             let (subscriptions, lines) = (self.subscriptions.clone(), self.lines.clone());
-            // If no thread can be started, the receiver is dropped, and the requests continue.
-            let _ = thread::Builder::new()
-                .name(String::from("tailrace-leaving"))
-                .spawn(move || end_requests(&receiver, &server, &subscriptions, &lines));
-            sender
+            let (other_server, other_lines) = (server.clone(), self.lines.clone());
+            let callers = start("tailrace-calling", move |receiver| {
+                let call_each = |py: Python<'_>, all: &[Disconnected], _: &Server| {
+                    all.iter().for_each(|each| call_back(py, *each, &subscriptions));
+                };
+                handle(receiver, &other_server, &other_lines, call_each);
+            });
+            start("tailrace-leaving", move |receiver| {
+                handle(receiver, &server, &lines, |py, all, server| {
+                    all.iter().for_each(|each| cancel(py, *each, server));
+                    all.iter().for_each(|each| _ = callers.send(*each));
+                });
+            })
         };
         let _ = self.thread.send(start, |sender| sender.send(disconnected));
     }
 
-    /// Ends the thread.
+    /// Ends the threads.
     pub(crate) fn end(&self) {
         self.thread.end();
     }
 }
 
-fn end_requests(
+/// Starts a thread, and returns where it gets requests from. If none can be started, they continue.
+fn start(name: &str, work: impl FnOnce(&Receiver<Disconnected>) + Send + 'static) -> Sender<Disconnected> {
+    let (sender, receiver) = channel();
+    let _ = thread::Builder::new().name(name.to_owned()).spawn(move || work(&receiver));
+    sender
+}
+
+/// Has `work` done for requests that still run, with the interpreter, until their sender is gone.
+fn handle(
     receiver: &Receiver<Disconnected>,
     server: &Weak<Server>,
-    subscriptions: &Subscriptions,
     lines: &LogQueue,
+    work: impl Fn(Python<'_>, &[Disconnected], &Server),
 ) {
     while let Ok(first) = receiver.recv() {
         let Some(server) = server.upgrade() else { return };
@@ -66,12 +82,7 @@ fn end_requests(
             continue;
         }
         memory::await_attaching();
-        // First the exceptions, so that none waits for a slow callback of another request.
-        let end_all = |py: Python<'_>| {
-            running.iter().for_each(|each| cancel(py, *each, &server));
-            running.iter().for_each(|each| call_back(py, *each, subscriptions));
-        };
-        match catch(|| Python::try_attach(end_all)) {
+        match catch(|| Python::try_attach(|py| work(py, &running, &server))) {
             Ok(Some(())) => {}
             Ok(None) => return,
             Err(panic) => {

@@ -40,6 +40,11 @@ impl SharedNumbers {
             .collect()
     }
 
+    /// Counts a number that found no place.
+    fn refuse(&self) {
+        self.0.refuse();
+    }
+
     /// How many numbers found no place.
     fn refused(&self) -> u64 {
         self.0.refused()

@@ -4,9 +4,9 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use tailrace_http::query::QueryMasking;
-use tailrace_server::{Batch, Ended, TraceCounts, Traced, Traces as Queue, shared_now};
+use tailrace_server::{Batch, Ended, Scheme, TraceCounts, Traced, Traces as Queue, shared_now};
 
-use crate::runtime::ended::ended_dict;
+use crate::runtime::ended::{ended_dict, origin_form};
 
 /// Traced responses that wait to be exported.
 #[pyclass(frozen, name = "Traces", module = "tailrace._tailrace")]
@@ -42,6 +42,11 @@ impl Traces {
         self.queue.free(&batch.batch, is_exported);
     }
 
+    /// How many responses wait.
+    fn waiting(&self) -> u64 {
+        self.queue.waiting()
+    }
+
     /// How many responses were exported, failed to be exported, were dropped.
     fn counts(&self) -> (u64, u64, u64) {
         let TraceCounts { exported, failed, dropped } = self.queue.counts();
@@ -62,7 +67,7 @@ impl TraceBatch {
         for ended in &self.batch.responses {
             if let Some(traced) = ended.traced {
                 let dict = ended_dict(py, ended, now, self.masking)?;
-                add_trace(&dict, ended, traced)?;
+                add_trace(&dict, ended, traced, self.masking)?;
                 list.append(dict)?;
             }
         }
@@ -70,13 +75,17 @@ impl TraceBatch {
     }
 }
 
-fn add_trace(dict: &Bound<'_, PyDict>, ended: &Ended, traced: Traced) -> PyResult<()> {
+fn add_trace(dict: &Bound<'_, PyDict>, ended: &Ended, traced: Traced, masking: QueryMasking) -> PyResult<()> {
     let Traced { trace, parent, span, application } = traced;
     dict.set_item("trace_id", trace)?;
     dict.set_item("parent_id", (parent != 0).then_some(parent))?;
     dict.set_item("span_id", span)?;
     dict.set_item("application_id", application)?;
-    dict.set_item("scheme", if ended.is_https { "https" } else { "http" })?;
+    dict.set_item("scheme", ended.scheme.map(|scheme| if scheme == Scheme::Https { "https" } else { "http" }))?;
+    let target = masking.shown(&ended.target);
+    let mut parts = origin_form(&target).splitn(2, |byte| *byte == b'?');
+    dict.set_item("url_path", parts.next().map(String::from_utf8_lossy))?;
+    dict.set_item("url_query", parts.next().map(String::from_utf8_lossy))?;
     dict.set_item("started", ended.is_started)?;
     dict.set_item("proxied", ended.proxied as f64 / 1e9)?;
     dict.set_item("at_ns", ended.at)?;
