@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 # Interval at which the queue is emptied (seconds), and maximum number of responses per request to the collector.
 SECONDS: Final = 0.25
 BATCH: Final = 256
-# Maximum number of batches per interval: 4,096 responses a second, so that the workers keep the processor.
-BATCHES: Final = 4
 # Maximum time for exporting what is left when the process ends (seconds).
 LAST: Final = 3.0
 # So that the workers get the processor first.
@@ -107,13 +105,14 @@ class Exporter:
         is_last = False
         while not is_last:
             is_last = self._is_over.wait(SECONDS)
-            batches = 0
-            while (is_last or batches < BATCHES) and (batch := self._traces.read(BATCH)):
-                batches += 1
+            while batch := self._traces.read(BATCH):
+                began = time.thread_time()
                 is_exported = self._export(exporter, batch, resource)
                 self._traces.free(batch, is_exported)
                 self._tell(is_exported, len(batch))
                 self._tell_dropped()
+                # At most half a processor: a container may have no more than one.
+                self._is_over.wait(time.thread_time() - began)
 
     def _export(self, exporter: SpanExporter, batch: TraceBatch, resource: Resource) -> bool:
         from opentelemetry.sdk.trace.export import SpanExportResult
