@@ -44,7 +44,9 @@ def app(environ, start_response):
     on_disconnect = environ["tailrace.on_disconnect"]
     name = environ["REQUEST_METHOD"] + " " + path
     body = [b"done"]
-    if path == "/events":
+    if path == "/free":
+        go_on.set()
+    elif path == "/events":
         body = [json.dumps(events).encode()]
     elif path == "/wait":
         note(name, "began")
@@ -64,6 +66,11 @@ def app(environ, start_response):
     elif path == "/keeps":
         on_disconnect(lambda: note(name, "called"))
         environ["tailrace.set_deadline"](None)
+    elif path == "/blocks":
+        # Its callback ends long after that.
+        on_disconnect(lambda: (note(name, "called"), go_on.wait(10), note(name, "freed")))
+        note(name, "began")
+        go_on.wait(10)
     elif path == "/late":
         note(name, "began")
         time.sleep(0.5)
@@ -196,6 +203,18 @@ def test_callbacks_are_called_once_the_client_has_left(tmp_path, gevent):
         assert said == ["began", "fails", "called", True]
         served.server.logged("exception in a callback of tailrace.on_disconnect")
         assert "ValueError: a callback that fails" in served.server.log
+
+
+@MODES
+def test_a_callback_that_blocks_delays_no_cancellation(tmp_path, gevent):
+    with Served(tmp_path, "--cancel-on-disconnect", "safe", gevent=gevent) as served:
+        reset(served.asks("/blocks", method="POST"))
+        served.server.until(lambda: served.has("POST /blocks", "called"), "the callback")
+        reset(served.asks("/wait"))
+        served.server.until(lambda: served.has("GET /wait", "ClientDisconnected", False), "the exception")
+        assert not served.has("POST /blocks", "freed")
+        served.server.get("/free")
+        served.server.until(lambda: served.has("POST /blocks", "freed"), "the end of the callback")
 
 
 @MODES
