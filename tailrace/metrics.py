@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import threading
@@ -173,9 +174,9 @@ def family_name(kind: str, name: str, help: str, mode: str) -> str:
     return _named(["metric", kind, name, said, mode])
 
 
-def sample_name(metric: str, suffix: str, labels: Iterable[tuple[str, str]]) -> str:
-    """The name of the number of a sample."""
-    return _named(["sample", metric, suffix, list(labels)])
+def sample_name(kind: str, mode: str, metric: str, suffix: str, labels: Iterable[tuple[str, str]]) -> str:
+    """The name of the number of a sample. A metric that a reload gives another kind or mode begins anew."""
+    return _named(["sample", kind, mode, metric, suffix, list(labels)])
 
 
 def _named(parts: list[object]) -> str:
@@ -225,7 +226,7 @@ class _Family:
         return self.labels() if found is None else found
 
     def _cell(self, suffix: str, labels: Iterable[tuple[str, str]], is_own: bool = False) -> _Cell:
-        return _Cell(sample_name(self.name, suffix, labels), is_own)
+        return _Cell(sample_name(self.kind, self.mode, self.name, suffix, labels), is_own)
 
 
 class _CounterSample:
@@ -384,8 +385,8 @@ def histogram(
     buckets: the upper bounds, ascending. Each combination of label values takes two numbers more than there are bounds.
     """
     bounds = [float(each) for each in buckets if each != float("inf")]
-    if not bounds or bounds != sorted(set(bounds)):
-        raise ValueError(f"{name}: buckets must be numbers in ascending order")
+    if not bounds or bounds != sorted(set(bounds)) or not all(map(math.isfinite, bounds)):
+        raise ValueError(f"{name}: buckets must be finite numbers in ascending order")
     made: Histogram = _registered(Histogram, name, help, labels, bounds)
     return made
 
@@ -397,18 +398,29 @@ def _registered(kind: Any, name: str, help: str, labels: Sequence[str], *more: A
         raise ValueError(f"{name}: the names of the server's own metrics begin with tailrace_")
     if isinstance(labels, str):
         raise ValueError(f"{name}: labels must be a list of names")
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"{name}: a label is named twice")
     for each in labels:
         if not _LABEL.match(each) or each.startswith("__") or each == "le":
             raise ValueError(f"{name}: {each!r} is no name of a label")
     with _lock:
         found = _families.get(name)
         if found is None:
+            for other in _families.values():
+                if same := _series(kind.kind, name) & _series(other.kind, other.name):
+                    raise ValueError(f"{name}: the {other.kind} {other.name} is already shown as {min(same)}")
             found = _families[name] = kind(name, help, labels, *more)
         made = [type(found), found.label_names, *([found.mode] if kind is Gauge else [])]
         asked = [kind, tuple(labels), *(more if kind is Gauge else [])]
         if made != asked or (isinstance(found, Histogram) and found.bounds != tuple(more[0])):
             raise ValueError(f"{name}: there is a metric of this name with other labels or of another kind")
         return found
+
+
+def _series(kind: str, name: str) -> set[str]:
+    """The names by which a metric is shown."""
+    suffixes = {"counter": ("_total",), "histogram": ("", "_bucket", "_count", "_sum")}
+    return {name + suffix for suffix in suffixes.get(kind, ("",))}
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -444,7 +456,8 @@ class PrometheusValue:
         mode = {"mostrecent": "last", "": "last" if typ == "gauge" else ""}.get(mode, mode)
         with _lock:
             _Cell(family_name(typ, metric_name, help_text, mode), is_own=False)
-            name = sample_name(metric_name, name.removeprefix(metric_name), zip(labelnames, labelvalues, strict=True))
+            labels = zip(labelnames, labelvalues, strict=True)
+            name = sample_name(typ, mode, metric_name, name.removeprefix(metric_name), labels)
             self._cell = _Cell(name, is_own=typ == "gauge" and mode != "last")
 
     def inc(self, amount: float) -> None:
@@ -496,9 +509,11 @@ def read(numbers: SharedNumbers, workers: Collection[int] | None = None) -> dict
     parsed = [(json.loads(text), owner, value) for text, owner, value in all_numbers]
     families = {name: (kind, said, mode) for (_, kind, name, said, mode), *_ in _of(parsed, "metric")}
     found: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], list[float]]] = {}
-    for (_, name, suffix, pairs), owner, value in _of(parsed, "sample"):
+    for (_, kind, mode, name, suffix, pairs), owner, value in _of(parsed, "sample"):
+        if name not in families or families[name][0] != kind or families[name][2] != mode:
+            continue
         labels = tuple((label, at) for label, at in pairs)
-        if owner and name in families and families[name][2] == "all":
+        if owner and mode == "all":
             labels += (("pid", str(owner)),)
         found.setdefault(name, {}).setdefault((suffix, labels), []).append(value)
     combined: dict[str, Callable[[list[float]], float]] = {"max": max, "min": min, "last": lambda values: values[-1]}
@@ -523,6 +538,11 @@ def _cumulative(samples: list[Sample]) -> list[Sample]:
         groups.setdefault(tuple((name, at) for name, at in each.labels.items() if name != "le"), []).append(each)
     result = []
     for labels, group in groups.items():
+        # Those after it found no room.
+        if not any(each.suffix == "_sum" for each in group) or not any(
+            each.labels.get("le") == "+Inf" for each in group
+        ):
+            continue
         count = 0.0
         for each in sorted(
             (each for each in group if each.suffix == "_bucket"), key=lambda each: float(each.labels["le"])

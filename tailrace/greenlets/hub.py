@@ -301,11 +301,15 @@ class WorkerGreenlets:
 
     def _cancel(self, slot: int, serial: int, cancels: bool) -> None:
         """The client of a request has left: has its callbacks called, and raises ClientDisconnected in it."""
+        runner = self.greenlets.get(slot)
+        is_cancelled = cancels and runner is not None and self.core.may_cancel(slot, serial)
         for subscription in self.core.subscriptions(slot, serial):
+            if is_cancelled:
+                subscription.claim()
             # Each may wait, and the hub must not.
             gevent.spawn(subscription.run)
-        runner = self.greenlets.get(slot)
-        if cancels and runner is not None and self.core.may_cancel(slot, serial):
+        if is_cancelled:
+            assert runner is not None
             # As in `_interrupt`.
             runner.throw(ClientDisconnected)
 

@@ -13,6 +13,7 @@ Thread: that of the exporter, but for `start` and `stop`.
 from __future__ import annotations
 
 import importlib.util
+import io
 import logging
 import os
 import threading
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tailrace._tailrace import TraceBatch, Traces, __version__
 from tailrace.errors import ConfigError
 from tailrace.logs import log
+from tailrace.printable import printable
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -44,7 +46,11 @@ _DELIVERY: Final = 0x44656C6976657279
 _FINE: Final = ("complete", "client-gone", "cancelled")
 # Characters of a message.
 _MOST: Final = 300
-_PACKAGE: Final = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
+# Bytes of a collector's answer that are read.
+_ANSWER: Final = 4096
+# How long to wait for the answer's end (seconds), and before the exporter is made again.
+_PATIENCE: Final = 5.0
+_LATER: Final = 5.0
 
 
 def check() -> None:
@@ -96,42 +102,48 @@ class Exporter:
             log.logger.exception("--otlp-endpoint: traces are no longer exported; please report it")
 
     def _export_all(self) -> None:
-        # Here, since only this process needs them.
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
         self._complaint.attend()
-        resource = resource_of(self._application)
-        exporter = OTLPSpanExporter(endpoint=f"{self._endpoint}/v1/traces")
+        while True:
+            try:
+                resource, exporter = resource_of(self._application), _exporter(self._endpoint)
+                break
+            except Exception as error:  # there may be more memory, or another thread, later
+                self._tell(False, 0, error)
+            if self._is_over.wait(_LATER):
+                return
+        if self._complaint.first:
+            log.logger.warning("--otlp-endpoint: %s", self._complaint.first)
         is_last = False
         while not is_last:
             is_last = self._is_over.wait(SECONDS)
             while batch := self._traces.read(BATCH):
                 began = time.thread_time()
-                is_exported = self._export(exporter, batch, resource)
-                self._traces.free(batch, is_exported)
-                self._tell(is_exported, len(batch))
+                failure = self._export(exporter, batch, resource)
+                self._traces.free(batch, failure is None)
+                self._tell(failure is None, len(batch), failure)
                 self._tell_dropped()
                 # At most half a processor: a container may have no more than one.
                 self._is_over.wait(time.thread_time() - began)
 
-    def _export(self, exporter: SpanExporter, batch: TraceBatch, resource: Resource) -> bool:
+    def _export(self, exporter: SpanExporter, batch: TraceBatch, resource: Resource) -> object:
+        """Returns why it has failed; None: it has not."""
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         self._complaint.first = ""
         try:
             made = list(spans(batch.responses(), resource, self._scheme))
-            return exporter.export(made) is SpanExportResult.SUCCESS
+            is_exported = exporter.export(made) is SpanExportResult.SUCCESS
         except Exception as error:  # the next batch may be accepted
-            self._complaint.first = self._complaint.first or f"{type(error).__name__}: {error}"[:_MOST]
-            return False
+            return error
+        return None if is_exported else self._complaint.first
 
-    def _tell(self, is_exported: bool, responses: int) -> None:
+    def _tell(self, is_exported: bool, responses: int, failure: object) -> None:
         if not is_exported and not self._fails:
-            why = f": {self._complaint.first}" if self._complaint.first else ""
+            why = f"{type(failure).__name__}: {failure}" if isinstance(failure, Exception) else str(failure)
             log.logger.warning(
                 "--otlp-endpoint: %s does not accept traces%s; %s lost; later ones will still be sent",
                 self._endpoint,
-                why,
+                f": {_short(why)}" if why else "",
                 _responses(responses),
             )
         elif is_exported and self._fails:
@@ -153,6 +165,11 @@ def _responses(number: int) -> str:
     return log.counted(number, "traced response")
 
 
+def _short(text: str) -> str:
+    """What a library or a collector says, for the log."""
+    return printable(text.strip().rstrip("."))[:_MOST]
+
+
 class _Complaint(logging.Handler):
     """The first message of the exporter's library about a batch, which says why it has failed."""
 
@@ -162,12 +179,48 @@ class _Complaint(logging.Handler):
 
     def attend(self) -> None:
         """Captures the messages from now on, so that they do not reach standard error."""
-        logger = logging.getLogger(_PACKAGE)
+        logger = logging.getLogger("opentelemetry")
         logger.addHandler(self)
         logger.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.first = self.first or record.getMessage().strip().rstrip(".")[:_MOST]
+        self.first = self.first or _short(record.getMessage())
+
+
+def _exporter(endpoint: str) -> SpanExporter:
+    # Here, since only this process needs them.
+    import requests
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+    class Session(requests.Session):
+        """Reads the beginning of each answer alone: an endless one would fill the memory."""
+
+        def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+            """Raises RequestException, also for what the exporter takes for a success."""
+            request.headers["Accept-Encoding"] = "identity"
+            response = super().send(request, **{**options, "stream": True})
+            with response:
+                until, body = time.monotonic() + _PATIENCE, b""
+                while (
+                    len(body) < _ANSWER
+                    and time.monotonic() < until
+                    and (byte := response.raw.read(1, decode_content=False))
+                ):
+                    body += byte
+            response.raw = io.BytesIO(body)
+            if 300 <= response.status_code < 400:
+                where = response.headers.get("Location", "nowhere")
+                raise requests.RequestException(f"{response.status_code}: it redirects to {where}")
+            if response.ok and "protobuf" in response.headers.get("Content-Type", ""):
+                refused = ExportTraceServiceResponse.FromString(body).partial_success
+                if refused.rejected_spans:
+                    raise requests.RequestException(
+                        f"it has rejected {log.counted(refused.rejected_spans, 'span')}: {refused.error_message}"
+                    )
+            return response
+
+    return OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces", session=Session())
 
 
 def resource_of(application: str) -> Resource:
@@ -200,8 +253,11 @@ def spans(responses: Iterable[Mapping[str, Any]], resource: Resource, scheme: st
         begin = end - _nanos(each["total"])
         is_broken = each["ending"] not in _FINE
         is_error = is_broken or each["status"] >= 500
+        name = each["endpoint"]
+        if each["method"] not in _METHODS:
+            name = f"HTTP{name.removeprefix(each['method'])}"
         yield ReadableSpan(
-            each["endpoint"],
+            name,
             context(trace, span),
             context(trace, each["parent_id"], is_remote=True) if each["parent_id"] else None,
             resource,

@@ -17,13 +17,23 @@ if TYPE_CHECKING:
 class Subscription:
     """Calls `callback()` at most once. As a context manager, it ends with the block."""
 
-    __slots__ = ("_callbacks", "_running")
+    __slots__ = ("_callbacks", "_is_due", "_running")
 
     def __init__(self, callback: Callable[[], object]) -> None:
         # A list, because `pop` either takes the callback or raises, whatever other threads do.
         self._callbacks = [callback]
+        self._is_due = False
         # A callback may remove its own subscription.
         self._running = threading.RLock()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the callback was called, or is not to be called any more."""
+        return not self._callbacks
+
+    def claim(self) -> None:
+        """The client has disconnected, and an exception will end the block: the callback is to be called even then."""
+        self._is_due = True
 
     def run(self) -> None:
         """The client has disconnected. Does not raise."""
@@ -42,7 +52,9 @@ class Subscription:
         self._callbacks.clear()
 
     def remove(self) -> None:
-        """The callback is neither called nor running from now on: waits while it runs."""
+        """The callback is neither called nor running from now on: waits while it runs. Calls it if it is due."""
+        if self._is_due:
+            self.run()
         self.end()
         with self._running:
             pass

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -32,9 +34,11 @@ class Span:
 
 
 class Collector:
-    """As a context manager it takes spans at `url`. status: what it answers; port: where, 0: anywhere."""
+    """As a context manager it takes spans at `url`. status, fields, body: what it answers; endless: for ever."""
 
-    def __init__(self, *, status: int = 200, port: int = 0) -> None:
+    def __init__(
+        self, *, status: int = 200, fields: Mapping[str, str] | None = None, body: bytes = b"", endless: bool = False
+    ) -> None:
         self.status = status
         # Cleared: it answers nobody, and forgets what it has received meanwhile.
         self.answers = threading.Event()
@@ -42,7 +46,8 @@ class Collector:
         # Set once it has received something that it does not answer.
         self.holds = threading.Event()
         self._spans: list[Span] = []
-        collector = self
+        self.sent = 0
+        collector, answer = self, body
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
@@ -53,12 +58,19 @@ class Collector:
                 elif collector.status == 200 and self.path == "/v1/traces":
                     collector._spans.extend(_spans(body))
                 self.send_response(collector.status)
+                for name, value in (fields or {}).items():
+                    self.send_header(name, value)
                 self.end_headers()
+                with contextlib.suppress(ConnectionError):
+                    self.wfile.write(answer)
+                    while endless:
+                        self.wfile.write(answer)
+                        collector.sent += len(answer)
 
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"

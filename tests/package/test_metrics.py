@@ -1,5 +1,6 @@
 """`tailrace.metrics` in one process and in forked ones, without a server."""
 
+import json
 import os
 import subprocess
 import sys
@@ -119,6 +120,44 @@ def test_processes_that_have_ended_make_room(numbers, caplog):
     assert numbers.refused() == 0
     assert "no room" not in caplog.text
     assert busy[0].get() == 0
+
+
+def test_a_metric_that_becomes_one_of_another_kind_begins_anew(numbers, monkeypatch):
+    metrics.histogram("a", "A.", buckets=[1]).observe(0.5)
+    metrics.gauge("b", "B.").set(7)
+    # As a worker with other code.
+    monkeypatch.setattr(metrics, "_families", {})
+    metrics.counter("a", "A.").inc(2)
+    metrics.gauge("b", "B.", mode="sum").set(3)
+    assert shown(numbers) == {("a_total",): 2, ("b",): 3}
+
+
+def test_a_histogram_that_fits_in_part_is_not_shown(numbers):
+    metrics.counter("c", "C.").inc()
+    times = metrics.histogram("times", "T.", buckets=[1, 2, 3])
+    number = 0
+    while len(numbers.all()) < SharedNumbers.MOST - 3:
+        numbers.number(json.dumps(["other", number]), 0)
+        number += 1
+    times.observe(0.5)
+    assert shown(numbers) == {("c_total",): 1}
+    assert numbers.refused() == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: metrics.gauge("orders_total", "O."), "the counter orders is already shown as orders_total"),
+        (lambda: metrics.gauge("times_count", "T."), "the histogram times is already shown as times_count"),
+        (lambda: metrics.counter("twice", "T.", ["a", "a"]), "a label is named twice"),
+        (lambda: metrics.histogram("least", "L.", buckets=[float("-inf"), 1]), "finite numbers in ascending order"),
+    ],
+)
+def test_names_that_are_taken_are_refused(make, said):
+    metrics.counter("orders", "O.")
+    metrics.histogram("times", "T.")
+    with pytest.raises(ValueError, match=said):
+        make()
 
 
 def test_no_increment_is_lost_between_threads_and_processes(numbers):

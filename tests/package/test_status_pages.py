@@ -305,7 +305,7 @@ def test_metrics_of_the_application_are_the_bytes_that_the_official_client_write
     numbers = [("total", 1e9), ("nan", float("nan")), ("most", float("inf")), ("least", -float("inf")), ("less", -1.5)]
     for name, value in numbers:
         board.numbers.number(application.family_name("gauge", name, "One\nmore.", "last")).add(0)
-        board.numbers.number(application.sample_name(name, "", [("a", 'b"\n')])).set(value)
+        board.numbers.number(application.sample_name("gauge", "last", name, "", [("a", 'b"\n')])).set(value)
     _, _, body = get(board, "/metrics")
     assert generate_latest(Parsed(body)).decode() == body
     assert 'least{a="b\\"\\n"} -Inf\n' in body and 'most{a="b\\"\\n"} +Inf\n' in body

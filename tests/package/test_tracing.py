@@ -1,6 +1,7 @@
 """The exporter of spans, with a library that fails, and the ids of its spans."""
 
 import threading
+import time
 
 import pytest
 
@@ -81,7 +82,7 @@ def test_a_batch_that_cannot_be_exported_ends_nothing(monkeypatch, caplog, broke
     from opentelemetry.sdk.trace.export import SpanExportResult
 
     class Exporter:
-        def __init__(self, endpoint):
+        def __init__(self, endpoint, session):
             assert endpoint == "http://a/v1/traces"
 
         def export(self, made):
@@ -114,6 +115,30 @@ def test_spans_that_are_made_again_have_the_same_ids_and_an_error_says_why():
     assert (request.attributes["error.type"], request.status.description) == ("500", None)
     assert request.end_time - request.start_time == 700_000_000
     assert [span.end_time - span.start_time for span in first[1:]] == [100_000_000, 500_000_000, 400_000_000]
+
+
+def test_what_a_client_calls_its_method_is_no_name():
+    names = [span.name for span in tracing.spans([RESPONSE], tracing.resource_of("a"), "http")]
+    assert names == ["HTTP /", "queue", "application", "delivery"]
+
+
+def test_the_exporter_is_made_again_after_a_failure(monkeypatch, caplog):
+    made = []
+
+    def failing(endpoint):
+        made.append(endpoint)
+        raise OSError("no memory\x1b")
+
+    monkeypatch.setattr(tracing, "_exporter", failing)
+    monkeypatch.setattr(tracing, "_LATER", 0.01)
+    monkeypatch.setattr(tracing.os, "nice", lambda _: 0)
+    exporter = tracing.Exporter(Traces([RESPONSE]), "http://a", "shop:app", "http")
+    exporter.start()
+    while len(made) < 3:
+        time.sleep(0.01)
+    exporter.stop()
+    assert caplog.text.count("does not accept traces: OSError: no memory\\x1b") == 1
+    assert "stopped with 1 traced response not exported" in caplog.text
 
 
 def test_nothing_waits_at_first():

@@ -17,7 +17,9 @@ from harness.postgres import Postgres
 from harness.tools import need_module, need_tool
 
 APP = """
+import gc
 import json
+import os
 import threading
 import time
 
@@ -71,6 +73,22 @@ def app(environ, start_response):
         on_disconnect(lambda: (note(name, "called"), go_on.wait(10), note(name, "freed")))
         note(name, "began")
         go_on.wait(10)
+    elif path == "/block":
+        # The exception leaves the block, perhaps before the callback was called.
+        with on_disconnect(lambda: note(name, "called")):
+            note(name, "began")
+            wait(name)
+    elif path == "/forks":
+        on_disconnect(lambda: note(name, "forked", os.fork()))
+        note(name, "began")
+        wait(name)
+    elif path == "/many":
+        kept = [on_disconnect(lambda: note(name, "called")) for _ in range(3)]
+        for _ in range(100_000):
+            with on_disconnect(print):
+                pass
+        note(name, "began", len([each for each in gc.get_objects() if type(each).__name__ == "Subscription"]))
+        wait(name)
     elif path == "/late":
         note(name, "began")
         time.sleep(0.5)
@@ -203,6 +221,36 @@ def test_callbacks_are_called_once_the_client_has_left(tmp_path, gevent):
         assert said == ["began", "fails", "called", True]
         served.server.logged("exception in a callback of tailrace.on_disconnect")
         assert "ValueError: a callback that fails" in served.server.log
+
+
+@MODES
+def test_a_callback_is_called_although_its_block_is_left_by_the_exception(tmp_path, gevent):
+    with Served(tmp_path, "--cancel-on-disconnect", "safe", gevent=gevent) as served:
+        for _ in range(5):
+            reset(served.asks("/block"))
+        served.server.until(
+            lambda: [each[2] for each in served.events()].count("ClientDisconnected") == 5, "the exceptions"
+        )
+        served.server.until(lambda: [each[2] for each in served.events()].count("called") == 5, "the callbacks")
+
+
+@MODES
+def test_subscriptions_that_are_over_take_no_memory(tmp_path, gevent):
+    with Served(tmp_path, gevent=gevent) as served:
+        client = served.asks("/many", waits=False)
+        served.server.until(lambda: any(each[2] == "began" for each in served.events()), "the beginning")
+        ((*_, kept),) = [each for each in served.events() if each[2] == "began"]
+        assert kept < 200
+        reset(client)
+        served.server.until(lambda: [each[2] for each in served.events()].count("called") == 3, "the callbacks")
+
+
+def test_a_process_that_a_callback_forks_ends_with_it(tmp_path):
+    with Served(tmp_path) as served:
+        before = set(served.server.processes())
+        reset(served.asks("/forks"))
+        served.server.until(lambda: any(each[2] == "forked" for each in served.events()), "the fork")
+        served.server.until(lambda: set(served.server.processes()) <= before, "the end of the child")
 
 
 @MODES

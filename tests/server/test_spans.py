@@ -10,6 +10,7 @@ from harness.addresses import free_address
 from harness.collector import Collector
 from harness.operated import Operated
 from harness.wire import Client
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from server.probes import eventually
 
 APPS = Path(__file__).resolve().parents[1] / "apps"
@@ -268,6 +269,44 @@ def test_a_collector_that_refuses_is_reported_once_and_its_loss_counted(tmp_path
         server.logged("accepts traces again")
         assert counted(status) == {"exported": 1, "failed": 3, "dropped": 0}
         assert "Traceback" not in server.log
+        server.stop()
+
+
+REJECTED = ExportTraceServiceResponse()
+REJECTED.partial_success.rejected_spans = 4
+REJECTED.partial_success.error_message = "too old\x1b"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"status": 301, "fields": {"Location": "https://a/"}}, "301: it redirects to https://a/"),
+        (
+            {"body": REJECTED.SerializeToString(), "fields": {"Content-Type": "application/x-protobuf"}},
+            "it has rejected 4 spans: too old\\x1b",
+        ),
+    ],
+)
+def test_an_answer_that_only_looks_like_success_is_a_failure(tmp_path, answer, said):
+    status = free_address()
+    with Collector(**answer) as collector, serving(tmp_path, collector, "--status", status.bind) as server:
+        server.serves()
+        server.get("/")
+        server.logged("does not accept traces")
+        assert said in next(line for line in server.log.splitlines() if "does not accept traces" in line)
+        assert counted(status) == {"exported": 0, "failed": 1, "dropped": 0}
+        server.stop()
+
+
+def test_an_endless_answer_is_not_read(tmp_path):
+    answer = {"body": b"x" * 65536, "endless": True, "fields": {"Content-Encoding": "gzip"}}
+    status = free_address()
+    with Collector(**answer) as collector, serving(tmp_path, collector, "--status", status.bind) as server:
+        server.serves()
+        for number in range(3):
+            server.get("/")
+            server.until(lambda number=number: counted(status)["exported"] == number + 1, "the export")
+        assert collector.sent < 100e6
         server.stop()
 
 

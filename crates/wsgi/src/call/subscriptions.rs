@@ -3,7 +3,7 @@
 //! A subscription is an object of `tailrace/worker/subscription.py`, which calls its callback at most once. The lock is
 //! never held while Python code runs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
@@ -15,6 +15,9 @@ pub(crate) type RequestKey = (usize, u64);
 /// Those of all running requests of a server.
 #[derive(Default)]
 pub(crate) struct Subscriptions(Mutex<HashMap<RequestKey, Vec<Py<PyAny>>>>);
+
+/// From this number on, those that are over are forgotten now and then.
+const MANY: usize = 32;
 
 static TYPE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
@@ -36,8 +39,29 @@ impl Subscriptions {
     /// No memory.
     pub(crate) fn add<'py>(&self, request: RequestKey, callback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let subscription = prepare(callback.py())?.call1((callback,))?;
-        self.lock().entry(request).or_default().push(subscription.clone().unbind());
+        let count = {
+            let mut all = self.lock();
+            let those = all.entry(request).or_default();
+            those.push(subscription.clone().unbind());
+            those.len()
+        };
+        if count >= MANY && count.is_power_of_two() {
+            self.prune(callback.py(), request);
+        }
         Ok(subscription)
+    }
+
+    /// Forgets those of a request that are over: a stream may make any number, one after the other.
+    fn prune(&self, py: Python<'_>, request: RequestKey) {
+        let is_over = |each: &Py<PyAny>| each.getattr(py, "is_over").is_ok_and(|is| is.is_truthy(py).unwrap_or(false));
+        let over: HashSet<_> = self.of(py, request).iter().filter(|each| is_over(each)).map(Py::as_ptr).collect();
+        let mut all = self.lock();
+        let (gone, kept) =
+            all.remove(&request).unwrap_or_default().into_iter().partition(|each| over.contains(&each.as_ptr()));
+        all.insert(request, kept);
+        drop(all);
+        // Python code may run when the last reference goes.
+        drop::<Vec<_>>(gone);
     }
 
     /// True when no request has any. Any thread, attached or not.

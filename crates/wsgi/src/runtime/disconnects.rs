@@ -11,11 +11,13 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use pyo3::prelude::*;
+use tailrace_server::process::Process;
 use tailrace_server::{Disconnected, Level, Server, catch};
 
 use crate::call::subscriptions::Subscriptions;
 use crate::ffi;
 use crate::python::exceptions::ClientDisconnected;
+use crate::python::forks::end_child;
 use crate::python::late_thread::LateThread;
 use crate::python::log::LogQueue;
 use crate::python::memory;
@@ -37,6 +39,7 @@ impl DisconnectThread {
         let start = || {
             let (subscriptions, lines) = (self.subscriptions.clone(), self.lines.clone());
             let (other_server, other_lines) = (server.clone(), self.lines.clone());
+            let subscribed = self.subscriptions.clone();
             let callers = start("tailrace-calling", move |receiver| {
                 let call_each = |py: Python<'_>, all: &[Disconnected], _: &Server| {
                     all.iter().for_each(|each| call_back(py, *each, &subscriptions));
@@ -45,7 +48,7 @@ impl DisconnectThread {
             });
             start("tailrace-leaving", move |receiver| {
                 handle(receiver, &server, &lines, |py, all, server| {
-                    all.iter().for_each(|each| cancel(py, *each, server));
+                    all.iter().for_each(|each| cancel(py, *each, server, &subscribed));
                     all.iter().for_each(|each| _ = callers.send(*each));
                 });
             })
@@ -92,16 +95,24 @@ fn handle(
     }
 }
 
-fn cancel(py: Python<'_>, disconnected: Disconnected, server: &Server) {
+fn cancel(py: Python<'_>, disconnected: Disconnected, server: &Server, subscriptions: &Subscriptions) {
     let Disconnected { slot, serial, thread, is_cancelled } = disconnected;
-    if is_cancelled && server.is_cancellable(slot, serial) {
+    if !is_cancelled {
+        return;
+    }
+    for each in subscriptions.of(py, (slot, serial)) {
+        let _ = each.call_method0(py, "claim");
+    }
+    // The claims may have run Python code of other threads.
+    if server.is_cancellable(slot, serial) {
         ffi::thread::raise_in(thread, &py.get_type::<ClientDisconnected>());
     }
 }
 
 fn call_back(py: Python<'_>, disconnected: Disconnected, subscriptions: &Subscriptions) {
+    let process = Process::here();
     for each in subscriptions.of(py, (disconnected.slot, disconnected.serial)) {
-        // It logs what the callback raises.
-        let _ = each.call_method0(py, "run");
+        // It logs what the callback raises. A child that the callback has forked ends here.
+        end_child(py, process, &each.call_method0(py, "run"));
     }
 }
