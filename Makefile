@@ -149,7 +149,7 @@ clean: ## Remove everything that was built
 	@touch $@
 
 .venv/.installed: pyproject.toml .venv/.made
-	@echo 'building the core in release mode: a minute or two' >&2
+	@echo 'building the core in release mode: about four minutes on two cores' >&2
 	@$(call quietly,$(BIN)/maturin develop --release --locked)
 	@touch $@
 

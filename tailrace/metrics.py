@@ -141,7 +141,7 @@ def _find(name: str, is_own: bool) -> SharedNumber | _Local:
         log.logger.error(
             "metrics: no room for %s: at most %d numbers are shared, with up to 480 bytes of names and labels each; "
             "further ones are not shown. Use fewer label values. This is logged once.",
-            name,
+            _shown(name),
             SharedNumbers.MOST,
         )
     return _Local()
@@ -177,6 +177,19 @@ def family_name(kind: str, name: str, help: str, mode: str) -> str:
 def sample_name(kind: str, mode: str, metric: str, suffix: str, labels: Iterable[tuple[str, str]]) -> str:
     """The name of the number of a sample. A metric that a reload gives another kind or mode begins anew."""
     return _named(["sample", kind, mode, metric, suffix, list(labels)])
+
+
+def _shown(name: str) -> str:
+    """The name of a number, for the log."""
+    what, *parts = json.loads(name)
+    if what == "metric":
+        return str(parts[1])
+    *_, metric, suffix, labels = parts
+    return (
+        f"{metric}{suffix}{{{', '.join(f'{label}={value!r}' for label, value in labels)}}}"
+        if labels
+        else metric + suffix
+    )
 
 
 def _named(parts: list[object]) -> str:

@@ -8,7 +8,10 @@ Thread: any.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +29,8 @@ _CALLERS: Final = 2
 _DEPTH: Final = 30
 # How much longer than asked memray may take to finish its file (seconds), and the time between two looks.
 _GRACE: Final = 60.0
+# How long memray may take to attach (seconds).
+_ATTACHING: Final = 30.0
 _LOOK: Final = 0.5
 _MIB: Final = 1 << 20
 
@@ -59,9 +64,25 @@ def examine(found: Mapping[str, Any], seconds: float) -> str:
 
 def _attach(pid: int, file: Path, seconds: float) -> None:
     command = [sys.executable, "-m", "memray", "attach", "--duration", str(max(1, round(seconds))), "-o", str(file)]
-    ended = subprocess.run([*command, str(pid)], capture_output=True, text=True, check=False)
-    if ended.returncode != 0 or "tracking PID" not in ended.stdout + ended.stderr:
-        lines = (ended.stdout + ended.stderr).strip().splitlines() or ["no reason given"]
+    # In a group of its own, with the debugger that it starts.
+    started = subprocess.Popen(
+        [*command, str(pid)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        stdout, stderr = started.communicate(timeout=_ATTACHING)
+    except BaseException as error:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+        started.communicate()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        raise MemoryUnknown(
+            f"memray could not attach to process {pid} within {_ATTACHING:g} s: the worker must run Python code "
+            "meanwhile, so send it requests"
+        ) from None
+    said = stdout + stderr
+    if started.returncode != 0 or "tracking PID" not in said:
+        lines = said.strip().splitlines() or ["no reason given"]
         raise MemoryUnknown(f"memray cannot attach to process {pid}: {lines[-1].strip()}")
 
 
@@ -103,7 +124,9 @@ def _text(pid: int, seconds: float, records: list[Any]) -> str:
     places = sorted(by_place.items(), key=lambda each: -each[1][0])[:_MOST]
     for place, (size, number) in [each for each in places if each[1][0] >= _LEAST]:
         (function, path, line), *callers = place
-        lines.append(f"\n{size / _MIB:8.1f} MiB  {path}:{line} in {function} ({number:,} allocations)")
+        lines.append(
+            f"\n{size / _MIB:8.1f} MiB  {path}:{line} in {function} ({number:,} allocation{'s' * (number != 1)})"
+        )
         lines += [f"              called at {path}:{line} in {function}" for function, path, line in callers]
     lines.append("\nCaches that were filled meanwhile are included. Repeat it: only a leak stays at the top.")
     return "\n".join(lines)

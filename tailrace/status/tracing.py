@@ -16,6 +16,7 @@ import importlib.util
 import io
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -166,7 +167,9 @@ def _responses(number: int) -> str:
 
 
 def _short(text: str) -> str:
-    """What a library or a collector says, for the log."""
+    """What a library or a collector says, for the log: of an error of the system, only that."""
+    if found := re.search(r"\[Errno -?\d+\] ([^'\")(\]]+)|([Rr]ead timed out)", text):
+        text = found[1] or found[2]
     return printable(text.strip().rstrip("."))[:_MOST]
 
 
