@@ -104,12 +104,15 @@ class Exporter:
 
     def _export_all(self) -> None:
         self._complaint.attend()
+        has_failed = False
         while True:
             try:
                 resource, exporter = resource_of(self._application), _exporter(self._endpoint)
                 break
             except Exception as error:  # there may be more memory, or another thread, later
-                self._tell(False, 0, error)
+                if not has_failed:
+                    log.logger.warning("--otlp-endpoint: cannot export traces yet: %s; trying again", _named(error))
+                has_failed = True
             if self._is_over.wait(_LATER):
                 return
         if self._complaint.first:
@@ -126,7 +129,7 @@ class Exporter:
                 # At most half a processor: a container may have no more than one.
                 self._is_over.wait(time.thread_time() - began)
 
-    def _export(self, exporter: SpanExporter, batch: TraceBatch, resource: Resource) -> object:
+    def _export(self, exporter: SpanExporter, batch: TraceBatch, resource: Resource) -> str | None:
         """Returns why it has failed; None: it has not."""
         from opentelemetry.sdk.trace.export import SpanExportResult
 
@@ -135,16 +138,15 @@ class Exporter:
             made = list(spans(batch.responses(), resource, self._scheme))
             is_exported = exporter.export(made) is SpanExportResult.SUCCESS
         except Exception as error:  # the next batch may be accepted
-            return error
+            return _named(error)
         return None if is_exported else self._complaint.first
 
-    def _tell(self, is_exported: bool, responses: int, failure: object) -> None:
+    def _tell(self, is_exported: bool, responses: int, why: str | None) -> None:
         if not is_exported and not self._fails:
-            why = f"{type(failure).__name__}: {failure}" if isinstance(failure, Exception) else str(failure)
             log.logger.warning(
                 "--otlp-endpoint: %s does not accept traces%s; %s lost; later ones will still be sent",
                 self._endpoint,
-                f": {_short(why)}" if why else "",
+                f": {why}" if why else "",
                 _responses(responses),
             )
         elif is_exported and self._fails:
@@ -164,6 +166,10 @@ class Exporter:
 
 def _responses(number: int) -> str:
     return log.counted(number, "traced response")
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {_short(str(error))}"
 
 
 def _short(text: str) -> str:

@@ -137,7 +137,7 @@ def test_the_exporter_is_made_again_after_a_failure(monkeypatch, caplog):
     while len(made) < 3:
         time.sleep(0.01)
     exporter.stop()
-    assert caplog.text.count("does not accept traces: OSError: no memory\\x1b") == 1
+    assert caplog.text.count("cannot export traces yet: OSError: no memory\\x1b") == 1
     assert "stopped with 1 traced response not exported" in caplog.text
 
 
