@@ -495,10 +495,22 @@ class PrometheusValue:
 def share_prometheus_client() -> None:
     """Has `prometheus_client` keep the values of metrics that are made from now on in the shared memory.
 
-    Call it before the modules that make metrics are imported. Raises ImportError."""
-    from prometheus_client import values
+    Call it before the modules that make metrics are imported; the log names metrics that were made before. Raises
+    ImportError."""
+    from prometheus_client import REGISTRY, values
+    from prometheus_client.metrics import MetricWrapperBase
 
+    if values.ValueClass is PrometheusValue:
+        return
     values.ValueClass = PrometheusValue
+    # It has no public list; one of another version may have none.
+    collectors = list(getattr(REGISTRY, "_collector_to_names", ()))
+    if earlier := sorted(each._name for each in collectors if isinstance(each, MetricWrapperBase)):
+        log.logger.warning(
+            "metrics: share_prometheus_client() was called after these metrics had been made, so they are not "
+            "shared: %s",
+            ", ".join(earlier),
+        )
 
 
 # Reading, for `/metrics`.

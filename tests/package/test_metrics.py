@@ -7,7 +7,7 @@ import sys
 import threading
 
 import pytest
-from prometheus_client import CollectorRegistry, values
+from prometheus_client import REGISTRY, CollectorRegistry, values
 from prometheus_client import Counter as PrometheusCounter
 from prometheus_client import Gauge as PrometheusGauge
 from prometheus_client import Histogram as PrometheusHistogram
@@ -280,6 +280,22 @@ def test_other_memory_gets_what_was_counted_before(numbers):
     early.inc()
     assert shown(later) == {("early_total",): 4}
     assert shown(numbers) == {("early_total",): 3}
+
+
+def test_metrics_of_prometheus_client_that_were_made_before_are_named(monkeypatch, caplog):
+    original = values.ValueClass
+    monkeypatch.setattr(values, "ValueClass", original)
+    metrics.share_prometheus_client()
+    assert caplog.text == ""
+    values.ValueClass = original
+    early = PrometheusCounter("early", "E.")
+    try:
+        metrics.share_prometheus_client()
+        # Once is enough.
+        metrics.share_prometheus_client()
+    finally:
+        REGISTRY.unregister(early)
+    assert caplog.text.count("after these metrics had been made, so they are not shared: early") == 1
 
 
 def test_the_values_of_prometheus_client_are_shared(numbers, monkeypatch):
