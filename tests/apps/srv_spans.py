@@ -1,8 +1,10 @@
 """Answers with its traceparent and tracestate. /blocks/MS gives a block and then sleeps, /fail raises, /wait?FILE makes
-FILE.waits and answers when FILE exists. /own makes a span by OpenTelemetry, for $COLLECTOR, as an application
+FILE.waits and answers when FILE exists, /process tells of threads and modules. /own makes a span by OpenTelemetry, for $COLLECTOR, as an application
 does that follows its documentation."""
 
 import os
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -34,6 +36,10 @@ def app(environ, start_response):
         raise RuntimeError("it fails")
     if kind == "own":
         own_span(environ)
+    if kind == "process":
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        threads = " ".join(thread.name for thread in threading.enumerate())
+        return [f"{threads}\n{' '.join(sys.modules)}".encode()]
     if kind == "wait":
         Path(environ["QUERY_STRING"] + ".waits").touch()
         while not Path(environ["QUERY_STRING"]).exists():

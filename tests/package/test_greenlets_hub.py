@@ -357,6 +357,11 @@ def test_a_request_whose_client_has_left_is_cancelled_in_its_own_greenlet(core, 
     called = []
 
     class Waits:
+        is_claimed = False
+
+        def claim(self):
+            self.is_claimed = True
+
         def run(self):
             gevent.sleep(0.01)
             called.append(getcurrent())
@@ -370,14 +375,17 @@ def test_a_request_whose_client_has_left_is_cancelled_in_its_own_greenlet(core, 
     core.ask(sleeps, neighbour)
     settle()
     slot, (serial, _) = next((slot, found) for slot, found in core.running.items() if found[1] is sleeps)
-    core.subscribed = {(slot, serial): [Waits(), Waits()]}
+    subscribed = [Waits(), Waits()]
+    core.subscribed = {(slot, serial): subscribed}
     core.tell(leaving=[(slot, 1234, True), (slot, serial, False)])
     while len(called) < 2:
         gevent.sleep(0.005)
     assert len(set(called)) == 2 and core.raised == []
     assert not any(isinstance(each, WorkerGreenlet) for each in called)
+    assert not any(each.is_claimed for each in subscribed)
     core.tell(leaving=[(slot, serial, True)])
     settle()
+    assert all(each.is_claimed for each in subscribed)
     assert [type(error) for error in core.raised] == [ClientDisconnected]
     core.tell(tickets=[7])
     settle()

@@ -1,10 +1,12 @@
 """The thread that answers `--agent`: no client holds it up, and none is refused for what it sends."""
 
+import os
 import socket
 from dataclasses import dataclass
 
 import pytest
 from package.in_status import Board, shared, told, worker
+from server.probes import eventually
 
 from tailrace.status import agent, snapshot
 from tailrace.status.agent import Agent
@@ -27,9 +29,14 @@ class Told:
 def asked():
     memory, board = shared(worker()), Board({})
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
-        # Its thread ends with the process, so it has a descriptor of its own.
-        Agent(listener.dup(), lambda: snapshot.take(memory, board, lambda: 10.0, with_counts=False)).start()
+        reader, line = os.pipe()
+        # Its thread closes the socket, so it has a descriptor of its own.
+        own = listener.dup()
+        Agent(own, lambda: snapshot.take(memory, board, lambda: 10.0, with_counts=False), reader).start()
         yield Told(memory, listener.getsockname()[1])
+        os.close(line)
+        eventually(lambda: own.fileno() < 0, "the end of its thread")
+        os.close(reader)
 
 
 @pytest.mark.parametrize("said", [b"", b"hello\n", b"x" * 20_000])
@@ -62,7 +69,7 @@ def test_ready_is_said_for_a_minute_only(monkeypatch):
     clock = iter([100.0, 100.0 + agent.NEW - 1, 100.0 + agent.NEW])
     memory = shared(worker())
     with socket.socket() as listener:
-        found = Agent(listener, lambda: snapshot.take(memory, Board({}), lambda: 10.0, with_counts=False))
+        found = Agent(listener, lambda: snapshot.take(memory, Board({}), lambda: 10.0, with_counts=False), -1)
         lines = []
         for now in clock:
             found._sample(now)
@@ -75,6 +82,6 @@ def test_a_state_that_cannot_be_read_leaves_the_last_line():
         raise OSError("the master has not finished writing its state")
 
     with socket.socket() as listener:
-        found = Agent(listener, fails)
+        found = Agent(listener, fails, -1)
         found._sample(100.0)
     assert found._line == b"down #starting: no worker is ready yet\n"
