@@ -148,7 +148,7 @@ def test_a_worker_neither_has_a_thread_nor_loads_a_library_for_it(tmp_path):
         collector.spans(SPANS)
         # Those of the application, and what it does without traces.
         assert all(re.fullmatch(r"MainThread|tailrace-(\d+|end)", name) for name in threads.split()), threads
-        assert not {"opentelemetry", "requests", "tailrace.status.tracing"} & set(modules.split())
+        assert not {"opentelemetry.sdk", "requests", "google.protobuf"} & set(modules.split())
         # Of the status process, the library of protobuf.
         assert "_upb" in Path(f"/proc/{status_process(server)}/maps").read_text()
         server.stop()
