@@ -76,6 +76,8 @@ class Agent:
             except Exception:  # the next one must be answered all the same
                 log.logger.exception("a reply of --agent failed; please report it")
                 time.sleep(_PAUSE)
+        for descriptor in list(self._clients):
+            self._close(descriptor)
         self._listener.close()
 
     def _turn(self) -> bool:
