@@ -251,7 +251,7 @@ class Traces:
     """Traced responses of all workers, which wait to be exported: at most 4,096. Any thread writes, one reads."""
 
     def read(self, most: int, /) -> TraceBatch:
-        """The oldest responses, at most so many. They stay until they are freed. Raises OverflowError."""
+        """The oldest responses, `most` at most. They stay until they are freed. Raises OverflowError."""
 
     def free(self, batch: TraceBatch, is_exported: bool, /) -> None:
         """Frees the places of a batch, which was exported, or not."""

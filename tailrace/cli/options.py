@@ -38,24 +38,28 @@ from tailrace.cli.option import (
 )
 
 
-def _warmup(raw: str) -> str:
+def _is_url(raw: str) -> bool:
+    """Whether it is an http or https URL."""
     try:
         url = urlsplit(raw)
-        is_url = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:  # brackets that do not match, or what is no port
-        is_url = False
-    if not raw.isascii() or any(each <= " " for each in raw) or not (is_url or (raw[:1] == "/" and raw[1:2] != "/")):
+        return False
+
+
+def _is_plain(raw: str) -> bool:
+    """Whether it is ASCII without spaces and control characters."""
+    return raw.isascii() and all(each > " " for each in raw)
+
+
+def _warmup(raw: str) -> str:
+    if not _is_plain(raw) or not (_is_url(raw) or (raw[:1] == "/" and raw[1:2] != "/")):
         raise ValueError("must be a path that begins with / or an http or https URL, without spaces, in ASCII")
     return raw
 
 
 def _collector(raw: str) -> str:
-    try:
-        url = urlsplit(raw)
-        is_url = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:
-        is_url = False
-    if not is_url or not raw.isascii() or any(each <= " " or each in "?#" for each in raw):
+    if not _is_url(raw) or not _is_plain(raw) or "?" in raw or "#" in raw:
         raise ValueError("must be the http or https URL of a collector, such as http://127.0.0.1:4318")
     return raw.rstrip("/").removesuffix("/v1/traces")
 

@@ -71,7 +71,7 @@ class Exporter:
     """Exports the responses of a queue, on a thread of its own.
 
     endpoint: the URL of the collector. application: the name of the service, unless the environment has one. scheme: of
-    requests for which nobody states it.
+    requests whose scheme no proxy states.
     """
 
     def __init__(self, traces: Traces, endpoint: str, application: str, scheme: str) -> None:

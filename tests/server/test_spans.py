@@ -304,7 +304,7 @@ def test_an_endless_answer_is_not_read(tmp_path):
 
 def test_a_collector_that_never_answers_holds_nothing(tmp_path):
     status = free_address()
-    more = {"OTEL_EXPORTER_OTLP_TIMEOUT": "2"}
+    more = {"OTEL_EXPORTER_OTLP_TIMEOUT": "8"}
     with Collector() as collector, serving(tmp_path, collector, "--status", status.bind, **more) as server:
         server.serves()
         collector.answers.clear()

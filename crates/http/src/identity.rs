@@ -163,7 +163,7 @@ fn number(digits: &[u8]) -> Option<u128> {
     u128::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// Writes a number as so many hexadecimal digits.
+/// Writes the last hexadecimal digits of a number, as many as fit.
 fn digits(text: &mut [u8], number: u128) {
     for (place, digit) in text.iter_mut().rev().enumerate() {
         *digit = HEXADECIMAL[(number >> (4 * place) & 15) as usize];

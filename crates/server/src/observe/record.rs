@@ -196,7 +196,7 @@ impl Record {
         self.started.map_or(Duration::ZERO, |started| started.saturating_duration_since(self.queued))
     }
 
-    /// When the response was over; if it was given up before that, the last moment that is known.
+    /// When the response was over. If it never was, the latest moment that was recorded.
     pub(crate) fn over(&self) -> Instant {
         self.drained.max(self.finished).or(self.started).unwrap_or(self.queued)
     }

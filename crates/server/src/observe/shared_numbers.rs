@@ -100,7 +100,7 @@ impl SharedNumbers {
                 word.store(u64::from_ne_bytes(padded), Ordering::Relaxed);
             }
             if place[STATE].compare_exchange(CLAIMED, PUBLISHED, Ordering::SeqCst, Ordering::Relaxed).is_err() {
-                // It was given up: others have gone on.
+                // Others have waited for too long.
                 continue;
             }
             let earlier = self.find(name, owner, claimed);
@@ -147,7 +147,7 @@ impl SharedNumbers {
         self.words[FIRST..].chunks_exact(PLACE).take(used)
     }
 
-    /// The lowest place of a name, of so many.
+    /// The lowest place of a name among the first `places`.
     fn find(&self, name: &[u8], owner: u64, places: usize) -> Option<SharedNumber> {
         let is_it = |place: &&[AtomicU64]| {
             let is_published =

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 // The words before the cells, on cache lines of their own: how many places were ever claimed, how many are free again.
 const CLAIMED: usize = 0;
 const FREED: usize = 8;
-// And the counts of `Counts`.
+// And those of `TraceCounts`.
 const EXPORTED: usize = 16;
 const FAILED: usize = 17;
 const DROPPED: usize = 18;
@@ -58,7 +58,7 @@ pub struct TraceCounts {
 pub struct Batch {
     /// In the order in which they were over.
     pub responses: Vec<Ended>,
-    /// Of cells that were passed.
+    /// How many incomplete cells were skipped.
     pub lost: u64,
 }
 
@@ -100,7 +100,7 @@ impl Traces {
         }
     }
 
-    /// The oldest responses, at most so many.
+    /// The oldest responses, `most` at most.
     #[must_use]
     pub fn read(&self, most: usize) -> Batch {
         let (freed, claimed) = (self.words[FREED].load(Ordering::Relaxed), self.words[CLAIMED].load(Ordering::Relaxed));

@@ -30,7 +30,7 @@ impl Traces {
 
 #[pymethods]
 impl Traces {
-    /// The oldest responses, at most so many. They stay until they are freed.
+    /// The oldest responses, `most` at most. They stay until they are freed.
     #[pyo3(signature = (most, /))]
     fn read(&self, py: Python<'_>, most: usize) -> TraceBatch {
         TraceBatch { batch: py.detach(|| self.queue.read(most)), masking: self.masking }
