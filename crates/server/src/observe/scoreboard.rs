@@ -56,12 +56,9 @@ const SLOT_METHOD: usize = 7;
 const SLOT_LENGTH: usize = 9;
 const SLOT_TARGET: usize = 10;
 const SLOT_ID: usize = SLOT_TARGET + TARGET;
-/// Its place in a trace, if [`TRACED`] is set.
 const SLOT_TRACE: usize = SLOT_ID + ID_WORDS;
 /// The bit of [`SLOT_LENGTH`] that is set while the runner waits for its client.
 const SENDING: u64 = 1 << 63;
-/// The bit of [`SLOT_LENGTH`] that is set for a traced request.
-const TRACED: u64 = 1 << 62;
 
 /// What a worker slot says of a worker beside its [`Metric`]s, a word each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -413,14 +410,12 @@ impl RunnerSlot {
             words.store(SLOT_SINCE, since);
             words.store_peer(SLOT_PEER, request.peer.client);
             words.store_text(SLOT_METHOD, SLOT_LENGTH - SLOT_METHOD, request.head.method.of(bytes));
-            words.store(SLOT_LENGTH, lengths(target, id) | if request.traced.is_some() { TRACED } else { 0 });
+            words.store(SLOT_LENGTH, lengths(target, id));
             words.store_text(SLOT_TARGET, TARGET, target);
             if !id.is_empty() {
                 words.store_text(SLOT_ID, ID_WORDS, id);
             }
-            if request.traced.is_some() {
-                words.store_trace(SLOT_TRACE, request.traced);
-            }
+            words.store_trace(SLOT_TRACE, request.traced);
         });
     }
 
@@ -453,7 +448,7 @@ impl Drop for Sending {
 /// The request in the words of a slot.
 fn request_of(words: &[u64; SLOT]) -> Option<InFlight> {
     let serial = Some(words[SLOT_SERIAL]).filter(|serial| *serial != 0)?;
-    let (length, id_length) = lengths_of(words[SLOT_LENGTH] & !(SENDING | TRACED));
+    let (length, id_length) = lengths_of(words[SLOT_LENGTH] & !SENDING);
     Some(InFlight {
         serial,
         since: words[SLOT_SINCE],
@@ -463,7 +458,7 @@ fn request_of(words: &[u64; SLOT]) -> Option<InFlight> {
         method: word_of(&words[SLOT_METHOD..SLOT_LENGTH]),
         target: text_of(&words[SLOT_TARGET..SLOT_ID], length),
         id: text_of(&words[SLOT_ID..SLOT_TRACE], id_length),
-        traced: trace_of(&words[SLOT_TRACE..]).filter(|_| words[SLOT_LENGTH] & TRACED != 0),
+        traced: trace_of(&words[SLOT_TRACE..]),
         is_sending: words[SLOT_LENGTH] & SENDING != 0,
     })
 }
@@ -477,7 +472,7 @@ mod tests {
     use crate::observe::metrics::Metric;
     use crate::observe::record::Record;
     use crate::os::clock;
-    use crate::request::Request;
+    use crate::request::{Request, Traced};
     use tailrace_http::query::QueryMasking;
     use tailrace_http::request_head::Span;
 
@@ -499,6 +494,7 @@ mod tests {
         let peer = "[2001:db8::1]:8080".parse().unwrap();
         let mut shown = request(b"GET", b"/a?b", b"abc");
         shown.peer.client = Some(peer);
+        shown.traced = Some(Traced { trace: 1 << 64, parent: 0, span: 2, application: 3 });
         slot.begin(5, 1_000, &shown);
         let expected = InFlight {
             serial: 5,
@@ -508,7 +504,7 @@ mod tests {
             method: b"GET".to_vec(),
             target: b"/a?b".to_vec(),
             id: b"abc".to_vec(),
-            traced: None,
+            traced: shown.traced,
             is_sending: false,
         };
         assert_eq!(worker_slot.in_flight(), std::slice::from_ref(&expected));
@@ -527,14 +523,16 @@ mod tests {
         let worker_slot = Scoreboard::new(1, 1).unwrap().worker_slot(0).unwrap();
         worker_slot.take_slot(0, 1);
         let slot = worker_slot.slot(0).unwrap();
-        slot.begin(1, 0, &request(b"A-VERY-LONG-METHOD-NAME", &[b'x'; 1000], &[b'y'; 128]));
+        let mut shown = request(b"A-VERY-LONG-METHOD-NAME", &[b'x'; 1000], &[b'y'; 128]);
+        shown.traced = Some(Traced { trace: 1, parent: 2, span: 3, application: 4 });
+        slot.begin(1, 0, &shown);
         let long = worker_slot.in_flight().remove(0);
         assert_eq!((long.method.as_slice(), long.target.len()), (b"A-VERY-LONG-METH".as_slice(), 176));
         assert_eq!(long.id, [b'y'; 128]);
         slot.begin(2, 0, &request(b"GET", b"/", b""));
         let short = worker_slot.in_flight().remove(0);
         assert_eq!((short.method.as_slice(), short.target.as_slice()), (b"GET".as_slice(), b"/".as_slice()));
-        assert!(short.id.is_empty());
+        assert!(short.id.is_empty() && short.traced.is_none());
         slot.begin(3, 0, &request(b"OPTIONSS", b"*", b""));
         assert_eq!(worker_slot.in_flight().remove(0).method, b"OPTIONSS");
     }
