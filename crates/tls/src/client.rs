@@ -13,6 +13,7 @@ use x509_cert::Certificate;
 
 use crate::Fault;
 use crate::certificate::{certificates_of, pem_of};
+use crate::facts::ClientCertificate;
 use crate::files::read;
 
 /// Which certificates of clients are accepted.
@@ -22,19 +23,6 @@ pub struct ClientCertificates {
     pub authority: PathBuf,
     /// A client without one is refused.
     pub is_required: bool,
-}
-
-/// A certificate that a client has proved to own, and that an authority has signed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientCertificate {
-    /// Its subject (RFC 4514).
-    pub subject: String,
-    /// Its issuer (RFC 4514).
-    pub issuer: String,
-    /// Its serial number in hexadecimal digits.
-    pub serial: String,
-    /// The certificate in PEM.
-    pub pem: String,
 }
 
 impl ClientCertificates {

@@ -4,16 +4,34 @@
 //! The records and handshakes are those of rustls with the cryptography of AWS-LC: its default, with post-quantum key
 //! exchange, and the quickest for RSA and P-256. `ring` builds faster, but has neither, and is maintained less.
 
+#[cfg(feature = "rustls")]
 pub mod certificate;
+#[cfg(feature = "rustls")]
 pub mod client;
+#[cfg(feature = "rustls")]
 pub mod config;
 pub mod facts;
+#[cfg(feature = "rustls")]
 mod files;
+#[cfg(feature = "rustls")]
+mod handshake;
+#[cfg(feature = "rustls")]
 mod selection;
+#[cfg(feature = "rustls")]
 pub mod self_signed;
+#[cfg(feature = "rustls")]
 mod tickets;
 
+#[cfg(feature = "rustls")]
 pub use rustls;
+
+/// There are no certificates in a build without the feature `rustls`.
+#[cfg(not(feature = "rustls"))]
+pub mod config {
+    /// No value of this type exists.
+    #[derive(Debug)]
+    pub enum Certificates {}
+}
 
 /// Why TLS cannot be served, as a sentence that names the file and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -48,8 +48,7 @@ use crate::request::spool::Written;
 use crate::request::stream::{Rest, Source};
 use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled, TURN};
 use crate::response::sending::{DeliveryLimits, Flush, TimeOut};
-use crate::transport::Transport;
-use crate::transport::tls::HANDSHAKE;
+use crate::transport::{HANDSHAKE, Transport};
 
 /// Full reads of one connection before other connections are served; together of at most so many scratch buffers.
 pub(crate) const READS: usize = 16;

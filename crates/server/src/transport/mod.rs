@@ -2,6 +2,10 @@
 
 pub(crate) mod listener;
 pub(crate) mod plain;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
 pub(crate) mod tls;
 
 use std::io::IoSlice;
@@ -12,6 +16,9 @@ use std::time::Duration;
 use tailrace_tls::facts::Facts;
 
 use crate::os::socket::Io;
+
+/// The first byte of a TLS record with a handshake (RFC 8446 section 5.1).
+pub(crate) const HANDSHAKE: u8 = 22;
 
 /// One connection to a client, which moves bytes and does not know what they mean. Dropping it closes the connection.
 ///

@@ -26,7 +26,7 @@ use crate::os::file;
 use crate::os::socket::{self, Io};
 use crate::os::sync::lock;
 use crate::request::memory::{Charge, ClientMemory};
-use crate::transport::Transport;
+use crate::transport::{HANDSHAKE, Transport};
 use crate::transport::plain::Plain;
 
 /// Bytes of content in a record at most (RFC 8446 section 5.1).
@@ -41,8 +41,6 @@ const READ: usize = 64 * 1024;
 const LEAST_READ: usize = 4 * 1024;
 /// A client is disconnected whose incomplete message is longer, or that does not take answers of the protocol that are.
 const MOST_KEPT: usize = 64 * 1024;
-/// The first byte of a record with a handshake.
-pub(crate) const HANDSHAKE: u8 = 22;
 
 /// What a client is told that does not speak TLS.
 const PLAIN: &str = "This port serves HTTPS. Write https:// instead of http://.";
