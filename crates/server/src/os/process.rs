@@ -152,8 +152,10 @@ impl Descriptors {
                 let number = word * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
                 // SAFETY: the number is that of a descriptor which its owner has added and not removed, and in this
-                // process the owner will not use or close it (see `Unshared`).
-                unsafe { rustix::io::close(number as RawFd) };
+                // process the owner will not use or close it (see `Unshared`). fork(2) copies the table of files before
+                // the memory: of one that another thread has added in between, the child has the bit alone, and the
+                // call fails.
+                let _ = unsafe { rustix::io::try_close(number as RawFd) };
             }
         }
     }
