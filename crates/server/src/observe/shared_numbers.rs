@@ -284,12 +284,12 @@ mod tests {
         let numbers = SharedNumbers::new().unwrap();
         assert!(numbers.number(&vec![b'a'; LONGEST_NAME + 1], 0).is_none());
         for number in 0..MOST_NUMBERS {
-            assert!(numbers.number(format!("{number:0>LONGEST_NAME$}").as_bytes(), 0).is_some());
+            assert!(numbers.number(format!("{number:x<LONGEST_NAME$}").as_bytes(), 0).is_some());
         }
         assert!(numbers.number(b"one more", 0).is_none());
         numbers.refuse();
         assert_eq!((numbers.refused(), numbers.all().len()), (1, MOST_NUMBERS));
-        assert!(numbers.number(format!("{:0>LONGEST_NAME$}", 17).as_bytes(), 0).is_some());
+        assert!(numbers.number(format!("{:x<LONGEST_NAME$}", 17).as_bytes(), 0).is_some());
     }
 
     #[test]
