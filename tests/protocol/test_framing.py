@@ -1,6 +1,6 @@
 """The end of a request body over a socket, read before the application runs and by `--stream-body` while it reads
 (RFC 9112 section 6). framing.rs and body.rs of crates/http/tests have the
-grammar, crates/server/tests/wire.rs the rest."""
+grammar, crates/server/tests/server/wire.rs the rest."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@
 //! the allocator, and the threads of clients and of the application get memory all the time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "server/harness/mod.rs"]
 mod harness;
 #[path = "../../http/tests/http/wire/packet.rs"]
 mod packet;

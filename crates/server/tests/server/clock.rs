@@ -1,11 +1,8 @@
 //! Deadlines that pass because the test moves the clock of the server.
-#![allow(clippy::unwrap_used)]
-
-mod harness;
 
 use std::time::Duration;
 
-use harness::{Client, Config, Done, ExecutorKind, Server, pattern};
+use crate::harness::{Client, Config, Done, ExecutorKind, Server, pattern};
 
 /// Longer than any test waits.
 const LONG: Duration = Duration::from_secs(3_600);

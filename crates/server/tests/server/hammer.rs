@@ -3,17 +3,14 @@
 //!
 //! A failure names the seed of its round. `TAILRACE_HAMMER_SEED` sets the seed of the first round,
 //! `TAILRACE_HAMMER_SECONDS` how long the test runs.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod harness;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::client::Kind;
-use harness::{Chance, Client, Config, End, ExecutorKind, Server, pattern};
+use crate::harness::client::Kind;
+use crate::harness::{Chance, Client, Config, End, ExecutorKind, Server, pattern};
 
 /// How long the test runs by default.
 const TIME: Duration = Duration::from_secs(3);

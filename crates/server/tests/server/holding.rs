@@ -2,14 +2,11 @@
 //!
 //! Which requests one round of the loop finds together is the kernel's and the scheduler's matter. So these tests
 //! repeat a round until it had what they are about; none of them depends on a time.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod harness;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use harness::{Client, Config, ExecutorKind, PATIENCE, Server, pattern};
+use crate::harness::{Client, Config, ExecutorKind, PATIENCE, Server, pattern};
 
 /// Requests of one round.
 const CLIENTS: usize = 8;

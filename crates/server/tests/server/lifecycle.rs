@@ -1,15 +1,12 @@
 //! Expectations, refusals, bodies that the application does not read, clients that are slow or disconnect, deadlines,
 //! full queues, and the end of the server.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod harness;
 
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use harness::cases::ask;
-use harness::{Client, Config, Done, End, ExecutorKind, Framing, Kind, PATIENCE, Server, pattern};
+use crate::harness::cases::ask;
+use crate::harness::{Client, Config, Done, End, ExecutorKind, Framing, Kind, PATIENCE, Server, pattern};
 
 /// A time-out that a test can wait for.
 const SOON: Duration = Duration::from_millis(100);

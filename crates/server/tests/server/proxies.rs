@@ -1,12 +1,9 @@
 //! What proxies state about their clients, to the whole server: which of it is believed, and what becomes of the rest.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod harness;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use harness::{Client, Config, ExecutorKind, ListenerConfig, ProxyHeader, Server};
+use crate::harness::{Client, Config, ExecutorKind, ListenerConfig, ProxyHeader, Server};
 use tailrace_http::trust::{ForwardedFields, Trust};
 
 const LINE: &[u8] = b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n";

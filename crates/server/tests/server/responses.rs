@@ -3,12 +3,9 @@
 //! Each shape is requested in several ways. A client can see that a broken response is incomplete: its last chunk or
 //! its last bytes are missing, or, if only the end of the connection marks the end of the body, the connection is
 //! reset.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod harness;
-
-use harness::client::Kind;
-use harness::{Client, Config, End, ExecutorKind, Framing, Response, Server, pattern};
+use crate::harness::client::Kind;
+use crate::harness::{Client, Config, End, ExecutorKind, Framing, Response, Server, pattern};
 
 /// How a shape is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +184,7 @@ macro_rules! shapes {
         }
 
         mod $name {
-            use crate::{Way, check};
+            use crate::responses::{Way, check};
 
             #[test]
             fn http_1_1() {
@@ -286,7 +283,7 @@ mod whole {
         not_modified: bare("/list?count=1&status=304", 304);
         not_modified_with_a_length: bare("/list?count=1&size=10&status=304&length=10", 304).declared(10);
         reset_content: super::Shape {
-            status: 205, framing: crate::Framing::Length, ..known("/list?count=1&status=205", Vec::new()).declared(0)
+            status: 205, framing: crate::harness::Framing::Length, ..known("/list?count=1&status=205", Vec::new()).declared(0)
         };
         not_found: super::Shape { status: 404, ..known("/list?count=1&size=10&status=404+Not+Here", pattern(0, 10)) };
         a_status_without_a_phrase:
@@ -359,7 +356,7 @@ macro_rules! wrecks {
         }
 
         mod $name {
-            use crate::{Way, check_wreck};
+            use crate::responses::{Way, check_wreck};
 
             #[test]
             fn http_1_1() {

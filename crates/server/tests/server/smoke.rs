@@ -1,9 +1,6 @@
 //! Tests of the harness: a server starts, answers on every listener, and ends.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod harness;
-
-use harness::{Config, Done, ExecutorKind, Server, pattern};
+use crate::harness::{Config, Done, ExecutorKind, Server, pattern};
 
 #[test]
 fn a_server_answers_and_ends() {

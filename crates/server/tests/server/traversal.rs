@@ -1,6 +1,5 @@
 //! Attempts to get a file that is not served, from the target of a request to the open file. The table of them,
 //! `tests/data/traversal.txt`, says what each must lead to.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::HashSet;
 use std::fs::{create_dir_all, write};
@@ -12,7 +11,7 @@ use std::path::{Path, PathBuf};
 use tailrace_http::static_path::{DotFiles, below, decode};
 use tailrace_server::resolve::{Found, Links, Root, Unresolved};
 
-const TABLE: &str = include_str!("../../../tests/data/traversal.txt");
+const TABLE: &str = include_str!("../../../../tests/data/traversal.txt");
 const PREFIX: &str = "/static";
 const OUTSIDE: &[u8] = b"outside";
 

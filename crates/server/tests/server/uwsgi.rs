@@ -1,15 +1,10 @@
 //! uwsgi listeners: requests as packets, and responses that end with their connection.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod harness;
-#[path = "../../http/tests/http/wire/packet.rs"]
-mod packet;
 
 use std::time::Duration;
 
-use harness::client::{Client, End};
-use harness::{Config, ExecutorKind, ListenerConfig, ListenerProtocol, ProxyHeader, Server, pattern};
-use packet::packet;
+use crate::harness::client::{Client, End};
+use crate::harness::{Config, ExecutorKind, ListenerConfig, ListenerProtocol, ProxyHeader, Server, pattern};
+use crate::packet::packet;
 use tailrace_http::trust::{ForwardedFields, Trust};
 
 /// Longer than any pause of a test.

@@ -2,11 +2,8 @@
 //! socket shows. Each case is sent whole, byte by byte, between two other requests, to a server with one thread, and to
 //! one whose application reads the body while it arrives. See `harness::cases`. All cases are also sent to one server,
 //! several at once, while complete responses are held.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod harness;
-
-use harness::Config;
+use crate::harness::Config;
 
 const LAST: &[u8] = b"0\r\n\r\n";
 const HELLO: &[u8] = b"5\r\nhello\r\n0\r\n\r\n";
@@ -330,7 +327,7 @@ mod persistence {
     }
 }
 
-/// Expect: RFC 9110 section 10.1.1. For `100 Continue` itself see tests/lifecycle.rs.
+/// Expect: RFC 9110 section 10.1.1. For `100 Continue` itself see lifecycle.rs.
 mod expect {
     use super::{HELLO, get, post};
     use crate::cases;
