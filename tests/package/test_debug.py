@@ -72,6 +72,10 @@ class Terminal:
             "    return [b'done']\n"
         )
         self.ours, theirs = pty.openpty()
+        # Otherwise Ctrl-C discards what the server has written and the test has not read yet.
+        modes = termios.tcgetattr(theirs)
+        modes[3] |= termios.NOFLSH
+        termios.tcsetattr(theirs, termios.TCSANOW, modes)
 
         def take_terminal():
             os.setsid()
@@ -145,8 +149,9 @@ def test_ctrl_c_twice_at_the_prompt_of_the_debugger_ends_the_server(tmp_path, ar
         terminal.interrupt()
         terminal.until("SIGINT: finishing the requests in flight")
         # Again and again: one at once would count as the first.
-        while not terminal.sees("INFO: stopped"):
+        while not terminal.sees("INFO: stopped") and terminal.process.poll() is None:
             terminal.interrupt()
+        assert terminal.sees("INFO: stopped"), terminal.seen
         assert terminal.process.wait(30) == 0
         assert "Traceback" not in terminal.seen
         assert "SystemE" not in terminal.seen
