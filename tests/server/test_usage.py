@@ -144,7 +144,9 @@ def test_a_wait_for_the_interpreter_is_no_processor_time(tmp_path):
         server.stop()
     # Each time that it is released, the other thread keeps it for an interval of 5 ms.
     assert contended["interpreter_ms"] >= quiet["interpreter_ms"] + 5
-    assert contended["cpu_ms"] <= contended["app_ms"] - contended["interpreter_ms"] / 2
+    # Some of the waits are before the call. What counted as both would not fit into the time that the request took.
+    took = contended["queued_ms"] + max(contended["app_ms"], contended["drained_ms"])
+    assert contended["cpu_ms"] + contended["interpreter_ms"] <= took + 1
 
 
 HELD = """
