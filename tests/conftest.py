@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from harness.addresses import Address, address_of
-from harness.browser import CHROMIUM, Browser
+from harness.browser import CHROMIUM, Browser, Chromium
 from harness.cases import Case
 from harness.encrypted import TLS
 from harness.greenlets import GEVENT, embedded
@@ -111,10 +111,17 @@ def serve() -> Iterator[Callable[..., Address]]:
         yield start
 
 
-@pytest.fixture
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser with an empty page."""
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """A browser, which takes longer to start than most of its tests."""
     if CHROMIUM is None and os.environ.get("CI") != "true":
         pytest.skip("Chromium is not installed")
-    with Browser(tmp_path_factory.mktemp("profile")) as running:
+    with Chromium(tmp_path_factory.mktemp("profile")) as running:
         yield running
+
+
+@pytest.fixture
+def browser(chromium: Chromium) -> Iterator[Browser]:
+    """An empty page."""
+    with Browser(chromium) as page:
+        yield page

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from status_screenshots import ROOT, Browser, under_load, until
+from status_screenshots import ROOT, Browser, Chromium, under_load, until
 
 WIDTHS: Final = (390, 768, 1280)
 SCHEMES: Final = ("light", "dark")
@@ -94,7 +94,8 @@ def main() -> int:
         print(f"{site} has no page: run `make site`", file=sys.stderr)
         return 1
     chosen.folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as profile, Browser(Path(profile)) as browser:
+    with tempfile.TemporaryDirectory() as profile, Chromium(Path(profile)) as chromium:
+        browser = Browser(chromium)
         browser.call("Emulation.setScrollbarsHidden", hidden=True)
         if chosen.only != "site":
             take_status(browser, chosen.folder, chosen.seconds)

@@ -27,7 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from harness.browser import Browser  # noqa: E402 - the path of the tests
+from harness.browser import Browser, Chromium  # noqa: E402 - the path of the tests
 
 __all__ = ["ROOT", "Browser", "under_load", "until"]
 
@@ -218,7 +218,8 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=ROOT / "docs/images", help="folder of the images")
     parser.add_argument("--format", choices=("webp", "png"), default="webp", help="format of the images")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as profile, under_load() as url, Browser(Path(profile)) as browser:
+    with tempfile.TemporaryDirectory() as profile, under_load() as url, Chromium(Path(profile)) as chromium:
+        browser = Browser(chromium)
         browser.call("Emulation.setScrollbarsHidden", hidden=True)
         time.sleep(chosen.seconds)
         for name, width, height, scheme, scale, script in IMAGES:

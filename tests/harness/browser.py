@@ -28,16 +28,14 @@ _FLAGS = (
 )
 
 
-class Browser:
-    """One page. profile: a folder of its own."""
+class Chromium:
+    """A browser without a page. profile: a folder of its own."""
 
     def __init__(self, profile: Path) -> None:
         theirs, self._write = os.pipe()
         self._read, ours = os.pipe()
         self._numbers = itertools.count(1)
         self._rest = b""
-        self._session: str | None = None
-        self.problems: list[str] = []
         # The browser expects its ends as descriptors 3 and 4.
         command = ["sh", "-c", 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null', "sh", str(CHROMIUM), *_FLAGS]
         command += [f"--user-data-dir={profile}", "about:blank"]
@@ -45,23 +43,12 @@ class Browser:
         os.close(theirs)
         os.close(ours)
 
-    def __enter__(self) -> Browser:  # noqa: PYI034 - typing.Self is of Python 3.11
-        try:
-            target = self.call("Target.createTarget", url="about:blank")["targetId"]
-            self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-            for domain in ("Page", "Runtime", "Log"):
-                self.call(f"{domain}.enable")
-        except BaseException:
-            self._end()
-            raise
+    def __enter__(self) -> Chromium:  # noqa: PYI034 - typing.Self is of Python 3.11
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
-
-    def _end(self) -> None:
         # Without its pipe the browser ends, and its own processes do, too.
         os.close(self._write)
         try:
@@ -71,20 +58,24 @@ class Browser:
             self._process.wait()
         os.close(self._read)
 
-    def call(self, method: str, **given: object) -> dict[str, Any]:
-        """The result of a method of the protocol."""
+    def send(self, method: str, given: dict[str, object], session: str | None = None) -> int:
+        """Calls a method of the protocol; the number that its result will have."""
         number = next(self._numbers)
-        message = {"id": number, "method": method, "params": given}
-        if self._session is not None:
-            message["sessionId"] = self._session
+        message: dict[str, object] = {"id": number, "method": method, "params": given}
+        if session is not None:
+            message["sessionId"] = session
         os.write(self._write, json.dumps(message).encode() + b"\0")
-        while (answer := self._message()).get("id") != number:
-            pass
-        assert "error" not in answer, answer
-        result: dict[str, Any] = answer["result"]
-        return result
+        return number
 
-    def _message(self) -> dict[str, Any]:
+    def call(self, method: str, **given: object) -> dict[str, Any]:
+        """The result of a method of the protocol that belongs to no page."""
+        number = self.send(method, given)
+        while (answer := self.message()).get("id") != number:
+            pass
+        return result_of(answer)
+
+    def message(self) -> dict[str, Any]:
+        """The next result or event."""
         end = time.monotonic() + DEADLINE
         while b"\0" not in self._rest:
             ready, _, _ = select.select([self._read], [], [], max(0.0, end - time.monotonic()))
@@ -93,6 +84,48 @@ class Browser:
             self._rest += read
         line, _, self._rest = self._rest.partition(b"\0")
         message: dict[str, Any] = json.loads(line)
+        return message
+
+
+def result_of(answer: dict[str, Any]) -> dict[str, Any]:
+    """What a method of the protocol has returned."""
+    assert "error" not in answer, answer
+    result: dict[str, Any] = answer["result"]
+    return result
+
+
+class Browser:
+    """One page. It shares the browser with other pages, and neither cookies nor storage nor a cache."""
+
+    def __init__(self, chromium: Chromium) -> None:
+        self._chromium = chromium
+        self._context: str = chromium.call("Target.createBrowserContext")["browserContextId"]
+        page = {"url": "about:blank", "browserContextId": self._context}
+        target = chromium.call("Target.createTarget", **page)["targetId"]
+        self._session: str = chromium.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.problems: list[str] = []
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+
+    def __enter__(self) -> Browser:  # noqa: PYI034 - typing.Self is of Python 3.11
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._chromium.call("Target.disposeBrowserContext", browserContextId=self._context)
+
+    def call(self, method: str, **given: object) -> dict[str, Any]:
+        """The result of a method of the protocol."""
+        number = self._chromium.send(method, given, self._session)
+        while (answer := self._message()).get("id") != number:
+            pass
+        return result_of(answer)
+
+    def _message(self) -> dict[str, Any]:
+        # Others are about pages that were closed.
+        while (message := self._chromium.message()).get("sessionId") != self._session:
+            pass
         if message.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown", "Page.javascriptDialogOpening"):
             self.problems.append(json.dumps(message["params"]))
         return message
