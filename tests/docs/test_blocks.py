@@ -17,9 +17,9 @@ from pathlib import Path
 
 import click
 import pytest
-import tomllib
 from docs.sessions import SESSIONS
 from harness.pages import DOCS, ROOT, anchors, blocks, links, rows, spans
+from harness.toml import parse_toml
 from harness.tools import need_module, need_tool
 
 import tailrace
@@ -132,7 +132,7 @@ def targets():
 
 def check_pip(words):
     """`pip install` of what can be installed, with extras that there are."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = parse_toml((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert words[0] == "install"
     for word in words[1:]:
         if word.startswith("--") or word.endswith(".txt"):

@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 import pytest
-import tomllib
 from click.testing import CliRunner
+from harness.toml import parse_toml
 
 from tailrace.cli.settings import resolve
 from tailrace.command import cli
@@ -29,7 +29,7 @@ def migrated(source):
     with open("migrated.toml", "w") as file:
         file.write(text)
     resolve({}, {}, "migrated.toml")
-    return tomllib.loads(text), text, warnings
+    return parse_toml(text), text, warnings
 
 
 def gunicorn(code):
@@ -508,17 +508,17 @@ def test_a_file_that_an_option_names_and_that_is_missing_is_a_warning():
 
 def test_with_a_certificate_all_addresses_are_encrypted():
     command = "gunicorn --certfile a.pem --keyfile b.pem -b 0.0.0.0:443 -b unix:/run/a.sock a:b"
-    made = tomllib.loads(CliRunner().invoke(cli, ["migrate", command]).stdout)
+    made = parse_toml(CliRunner().invoke(cli, ["migrate", command]).stdout)
     assert (made["certfile"], made["keyfile"]) == (["a.pem"], ["b.pem"])
     assert made["bind"] == ["https://0.0.0.0:443", "https+unix:/run/a.sock"]
-    made = tomllib.loads(CliRunner().invoke(cli, ["migrate", "gunicorn --certfile a.pem a:b"]).stdout)
+    made = parse_toml(CliRunner().invoke(cli, ["migrate", "gunicorn --certfile a.pem a:b"]).stdout)
     assert made["bind"] == ["https://127.0.0.1:8000"]
 
 
 def test_the_result_is_on_standard_output_and_warnings_on_standard_error():
     result = CliRunner().invoke(cli, ["migrate", "gunicorn --ciphers a b:c"])
     assert result.exit_code == 0
-    assert tomllib.loads(result.stdout)["app"] == "b:c"
+    assert parse_toml(result.stdout)["app"] == "b:c"
     assert "tailrace: warning: --ciphers a: Tailrace speaks TLS at addresses that begin with https://" in result.stderr
 
 

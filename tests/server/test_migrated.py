@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tomllib
 from harness.addresses import free_address
 from harness.encrypted import authority
 from harness.server import Server
+from harness.toml import parse_toml
 
 from tailrace.migrate import main
 
@@ -116,7 +116,7 @@ def test_a_migrated_configuration_serves(name, site, monkeypatch):
         source = str(directory / name)
         Path(source).write_text(text)
     written, _ = main.run(source)
-    settings = tomllib.loads(written)
+    settings = parse_toml(written)
     assert {key: settings.get(key) for key in EXPECTED[name]} == EXPECTED[name], written
     for said in SAID.get(name, ()):
         assert (said.removeprefix("!") in written) is not said.startswith("!"), written
