@@ -12,9 +12,16 @@ PYTHON ?=
 ARGS ?=
 ADDRESS ?= 127.0.0.1:8000
 FUZZ_SECONDS ?= 60
-SMOKE_PYTHONS ?= 3.10 3.12 3.13
+# For these a wheel is built and tried.
+OTHER_PYTHONS ?= 3.10 3.12 3.13
 # Of these a wheel is built and checked, whether or not there is an interpreter to try it with.
 UNTRIED_PYTHONS ?= 3.14
+# Compiled dependencies, kept for other clones. Nothing needs it: it may be removed at any time.
+TAILRACE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tailrace
+# What cargo (1.91 or later; earlier ones ignore it) compiles goes there, and only the results into target/. The second
+# variable gives the extension of each clone a file name of its own.
+export CARGO_BUILD_BUILD_DIR ?= $(TAILRACE_CACHE)/build
+export __CARGO_DEFAULT_LIB_METADATA := tailrace
 
 TEST_PACKAGES := ab=apache2-utils apache2=apache2-bin apxs=apache2-dev bpftrace=bpftrace caddy=caddy chromium=chromium curl=curl gdb=gdb docker-compose=docker-compose haproxy=haproxy httperf=httperf ip=iproute2 nginx=nginx-light /usr/lib/postgresql=postgresql readelf=binutils strace=strace systemd-analyze=systemd tmux=tmux wrk=wrk
 BENCH_PACKAGES := apache2=apache2-bin apxs=apache2-dev curl=curl haproxy=haproxy nginx=nginx-light strace=strace wrk=wrk /usr/include/ev.h=libev-dev
@@ -23,7 +30,7 @@ BENCH_PACKAGES := apache2=apache2-bin apxs=apache2-dev curl=curl haproxy=haproxy
 quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-rust built-tests test-python coverage loom miri cross bench bench-packages comparison lint lint-rust lint-python structure format build fuzz smoke-pythons docs clean release audit site
+.PHONY: help serve test test-rust test-python coverage loom miri cross bench bench-packages comparison lint lint-rust lint-python structure format build build-ci debian-packages fuzz fuzz-corpora wheel wheels docs clean release audit site
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -32,19 +39,16 @@ serve: build ## Serve every shape of response on 127.0.0.1:8000
 	$(BIN)/tailrace examples/seeds.py --bind $(ADDRESS)
 
 # With arguments for pytest, the tests of the crates are not meant.
-test: $(if $(ARGS),,test-rust) test-python ## Run every test, Rust and Python
+test: $(if $(ARGS),,test-rust) test-python ## Run what a change can break, Rust and Python
 
 test-rust: .venv/.made ## Run the tests of the Rust crates
-	cargo test --locked --quiet --workspace --exclude tailrace-wsgi
+	cargo test --locked --quiet --profile ci --workspace --exclude tailrace-wsgi
 	tools/test_wsgi_crate.sh
 
-built-tests: .venv/.made
-	cargo test --locked --quiet --workspace --exclude tailrace-wsgi --no-run
-
-# A build of its own: the locks and atomics are others. Link-time optimization would take longer than the models.
-loom: ## Try out all orders of the steps of what threads share
-	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS='--cfg loom' \
-	    cargo test --locked --quiet -p tailrace-server --release --lib --target-dir target/loom models:: -- --nocapture
+# In a folder of its own: the locks and atomics are others.
+loom: ## Try out all orders of the steps of what threads share (MODELS="roles wakeup": only these)
+	RUSTFLAGS='--cfg loom' cargo test --locked --quiet -p tailrace-server --no-default-features --profile ci --lib \
+	    --target-dir target/loom -- --nocapture $(or $(addprefix models::,$(MODELS)),models::)
 
 miri: ## Run tests under Miri, which finds races and leaks (installs a nightly toolchain)
 	tools/miri.sh
@@ -52,8 +56,10 @@ miri: ## Run tests under Miri, which finds races and leaks (installs a nightly t
 cross: .venv/.made ## Type-check the crates for ARM and for musl (installs their standard libraries)
 	tools/cross.sh
 
-test-python: build .venv/.test ## Run the tests of the package and of whole servers
+debian-packages:
 	@tools/debian-packages.sh 'the tests' $(TEST_PACKAGES)
+
+test-python: build-ci .venv/.test debian-packages ## Run the tests of the package and of whole servers
 	@! command -v apxs >/dev/null || $(BIN)/pip install --quiet mod_wsgi==6.1.1
 	tools/test_python.sh $(ARGS)
 
@@ -79,15 +85,17 @@ bench-packages:
 
 lint: lint-rust structure lint-python ## Check formats, lints, types and the structure
 
+# With the profile of the tests, so that nothing is compiled for the lints alone.
 lint-rust: .venv/.made
 	cargo fmt --all --check
-	cargo clippy --locked --quiet --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --quiet --workspace --no-deps --document-private-items
+	cargo clippy --locked --quiet --profile ci --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --quiet --profile ci --workspace --no-deps --document-private-items
+	cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 
 structure: .venv/.made ## Check that no import goes in a circle, and who may do what
 	$(BIN)/python tools/check_structure.py
 
-lint-python: build .venv/.lint .venv/.test
+lint-python: build-ci .venv/.lint .venv/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy tailrace examples tools
@@ -106,20 +114,37 @@ format: .venv/.lint ## Format the sources
 	$(BIN)/ruff format
 
 # cargo decides what is out of date; the package is installed so that its Python files are used where they stand.
-build: .venv/.installed ## Build the core in release mode, into tailrace/
+build: .venv/.installed ## Build the core as users get it, into tailrace/
+	@echo 'building the core with link-time optimization: about four minutes on two cores, seconds if it is up to date' >&2
 	@$(call quietly,$(BIN)/maturin develop --release --locked --skip-install)
+
+build-ci: .venv/.installed
+	@$(call quietly,$(BIN)/maturin develop --profile ci --locked --skip-install)
+
+FUZZ_TARGETS := head body path uwsgi forwarded proxy_header
 
 fuzz: ## Fuzz the decoders of heads, bodies, paths, uwsgi packets and what proxies state, FUZZ_SECONDS each
 	@tools/debian-packages.sh 'fuzzing' c++=g++
 	cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-fuzz
-	for target in head body path uwsgi forwarded proxy_header; do \
+	for target in $(FUZZ_TARGETS); do \
 	    mkdir -p fuzz/corpus/$$target; \
 	    RUSTC_BOOTSTRAP=1 cargo fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
 	        -dict=fuzz/http.dict -max_len=2048 -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
-smoke-pythons: .venv/.release ## Build wheels for other Pythons, check and try each
-	$(BIN)/python tools/release.py --fast $(addprefix --untried ,$(UNTRIED_PYTHONS)) $(SMOKE_PYTHONS)
+# Without instrumentation: stable Rust compiles it, and shares what `make test` has compiled.
+fuzz-corpora: ## Run the fuzz targets once over each of their seeds
+	@tools/debian-packages.sh 'fuzzing' c++=g++
+	cargo build --locked --quiet --profile ci --manifest-path fuzz/Cargo.toml --bins --target-dir target
+	for target in $(FUZZ_TARGETS); do \
+	    $(call quietly,target/ci/$$target fuzz/seeds/$$target/*); \
+	done
+
+wheel: .venv/.release ## Build the wheel for one Python as users get it, check and try it; which one changes by day
+	$(BIN)/python tools/release.py --wheels $$($(BIN)/python -c 'import sys, time; print(sys.argv[1:][int(time.time() / 86400) % (len(sys.argv) - 1)])' $(OTHER_PYTHONS))
+
+wheels: .venv/.release ## Build the wheels for all Pythons, check and try each
+	$(BIN)/python tools/release.py --wheels $(addprefix --untried ,$(UNTRIED_PYTHONS)) $(OTHER_PYTHONS)
 
 release: .venv/.release ## Build, check and try what a release publishes, into dist/ (DRAFT=1: of any tree)
 	$(BIN)/python tools/release.py $(if $(DRAFT),--draft)
@@ -149,8 +174,8 @@ clean: ## Remove everything that was built
 	@touch $@
 
 .venv/.installed: pyproject.toml .venv/.made
-	@echo 'building the core in release mode: about four minutes on two cores' >&2
-	@$(call quietly,$(BIN)/maturin develop --release --locked)
+	@echo 'building the core for the first time: about four minutes on two cores' >&2
+	@$(call quietly,$(BIN)/maturin develop --profile ci --locked)
 	@touch $@
 
 .venv/.test .venv/.lint .venv/.release .venv/.audit .venv/.site .venv/.mutants: .venv/.%: pyproject.toml .venv/.made

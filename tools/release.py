@@ -2,11 +2,11 @@
 
     python tools/release.py                      # the source distribution and a wheel for each Python, into dist/
     python tools/release.py --draft              # of any tree: changes and a changelog without the version are warnings
-    python tools/release.py --fast 3.10 3.13     # wheels for these Pythons without link-time optimization
+    python tools/release.py --wheels 3.10 3.13   # of any tree: the wheels for these Pythons alone, into build/wheels
 
-`make release` and `make smoke-pythons` call it. A Python is looked for as python3.X on PATH and under pyenv. Without an
-interpreter a wheel is built all the same, by what maturin knows about that Python, and checked, but not tried. With
---fast and CI=true that is a failure, except for a version given by --untried.
+`make release`, `make wheel` and `make wheels` call it. A Python is looked for as python3.X on PATH and under pyenv.
+Without an interpreter a wheel is built all the same, by what maturin knows about that Python, and checked, but not
+tried. With --wheels and CI=true that is a failure, except for a version given by --untried.
 
 A wheel is linked by zig against an old glibc, so that it runs on older systems than this one. It is tried in a new
 virtual environment, with nothing else on PATH, by tests/smoke.py. docs/internals/releasing.md tells how a release is
@@ -38,7 +38,7 @@ from distribution.wheel import Wheel
 ROOT: Final = Path(__file__).resolve().parent.parent
 # glibc 2.17, of 2012: the oldest that Rust supports.
 COMPATIBILITY: Final = "manylinux2014"
-# Of the optimizations, the one that takes longest. The other tests run what users get.
+# Of the optimizations, the one that takes longest.
 _FAST: Final = {"CARGO_PROFILE_WHEEL_LTO": "off", "CARGO_PROFILE_WHEEL_CODEGEN_UNITS": "16"}
 
 
@@ -54,8 +54,8 @@ class Result:
 class Release:
     """A run: builds into `out`, in `work`."""
 
-    def __init__(self, out: Path, work: Path, fast: bool) -> None:
-        self.out, self._work, self._fast = out, work, fast
+    def __init__(self, out: Path, work: Path) -> None:
+        self.out, self._work = out, work
         self.version = version.version_of(ROOT)
         self.results: list[Result] = []
         self.failures: list[str] = []
@@ -89,9 +89,8 @@ class Release:
             built = self._work / python
             command = [maturin(), "build", "--quiet", "--locked", "--profile", "wheel", "--out", str(built)]
             command += ["--interpreter", interpreter or python, "--zig", "--compatibility", COMPATIBILITY]
-            # The two profiles would build each other's files again.
-            command += ["--target-dir", str(ROOT / "target" / ("smoke" if self._fast else "wheels"))]
-            run(command, environment(_FAST if self._fast else {}))
+            command += ["--target-dir", str(ROOT / "target/wheels")]
+            run(command, environment())
             (path,) = built.glob("*.whl")
             relocate(path, ROOT, f"/tailrace-{self.version}")
             result = Result(path.replace(self.out / path.name))
@@ -222,7 +221,10 @@ def interpreter(python: str) -> str | None:
 
 def environment(more: dict[str, str] | None = None) -> dict[str, str]:
     """The environment of the commands: the paths of this machine are not compiled in, and times are the commit's."""
-    left_out = ("PYO3_PYTHON", "PYTHONPATH", "RUSTFLAGS", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET")
+    left_out = (
+        *("PYO3_PYTHON", "PYTHONPATH", "RUSTFLAGS", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET"),
+        *("CARGO_BUILD_BUILD_DIR", "__CARGO_DEFAULT_LIB_METADATA"),
+    )
     environ = {name: value for name, value in os.environ.items() if name not in left_out}
     replaced = {str(ROOT): f"/tailrace-{version.version_of(ROOT)}", str(cargo_home()): "/cargo"}
     flags = [f"--remap-path-prefix={here}={there}" for here, there in replaced.items()]
@@ -259,20 +261,20 @@ def main() -> int:
     """Runs all steps; the exit status."""
     parser = argparse.ArgumentParser(description="Builds, checks and tries what a release publishes.")
     parser.add_argument("--draft", action="store_true", help="build a tree that is not ready for a release, too")
-    parser.add_argument("--fast", action="store_true", help="wheels alone, without link-time optimization")
+    parser.add_argument("--wheels", action="store_true", help="build wheels alone, of a tree in any state")
     parser.add_argument("--untried", action="append", default=[], metavar="VERSION", help="needs no interpreter")
     parser.add_argument("pythons", nargs="*", metavar="VERSION", help="of Python; without any, all that are supported")
     options = parser.parse_args()
-    said = [] if options.fast else version.problems(ROOT)
+    said = [] if options.wheels else version.problems(ROOT)
     for each in said:
         print(f"{'warning' if options.draft else 'error'}: {each}", file=sys.stderr)
     if said and not options.draft:
         print("nothing was built; `make release DRAFT=1` builds this tree all the same", file=sys.stderr)
         return 1
-    release = Release(ROOT / ("build/smoke" if options.fast else "dist"), ROOT / "build/release", options.fast)
+    release = Release(ROOT / ("build/wheels" if options.wheels else "dist"), ROOT / "build/release")
     release.licences()
-    archive = None if options.fast else release.source()
-    strict = options.fast and os.environ.get("CI") == "true"
+    archive = None if options.wheels else release.source()
+    strict = options.wheels and os.environ.get("CI") == "true"
     for python in options.pythons or pythons():
         release.wheel(python, interpreter(python), strict)
     for python in options.untried:

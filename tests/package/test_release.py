@@ -332,7 +332,7 @@ def test_a_step_that_fails_fails_the_run_and_the_others_are_done(release, monkey
     monkeypatch.setattr(release.third_party, "is_current", lambda: True)
     monkeypatch.setattr(release, "ROOT", tmp_path)
     (tmp_path / "Cargo.toml").write_text('[workspace.package]\nversion = "1.2.3"\n')
-    monkeypatch.setattr(sys, "argv", ["release.py", "--fast", "--untried", "3.98", "3.99"])
+    monkeypatch.setattr(sys, "argv", ["release.py", "--wheels", "--untried", "3.98", "3.99"])
     assert release.main() == 1
     said = capsys.readouterr()
     assert ran == ["build", "build", "-m"]
@@ -355,7 +355,7 @@ def built(release, monkeypatch, tmp_path, wheel):
     def main(*arguments, **environ):
         for name, value in environ.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(sys, "argv", ["release.py", "--fast", *arguments])
+        monkeypatch.setattr(sys, "argv", ["release.py", "--wheels", *arguments])
         return release.main()
 
     found = release.probes()
@@ -373,7 +373,7 @@ def test_the_table_names_each_file_with_its_size_and_checks(built, capsys, tmp_p
     assert built("3.99", CI="false") == 0
     said = capsys.readouterr().out
     assert re.search(rf"^tailrace-1\.2\.3-cp{PYTHON}\S+  [\d,]+ +passed  no$", said, re.MULTILINE)
-    assert said.endswith(f"all in {tmp_path}/build/smoke passed\n")
+    assert said.endswith(f"all in {tmp_path}/build/wheels passed\n")
 
 
 def test_a_python_that_ci_lacks_is_a_failure_unless_it_may_be_untried(built, capsys):
