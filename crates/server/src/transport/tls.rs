@@ -26,8 +26,8 @@ use crate::os::file;
 use crate::os::socket::{self, Io};
 use crate::os::sync::lock;
 use crate::request::memory::{Charge, ClientMemory};
-use crate::transport::{HANDSHAKE, Transport};
 use crate::transport::plain::Plain;
+use crate::transport::{HANDSHAKE, Transport};
 
 /// Bytes of content in a record at most (RFC 8446 section 5.1).
 const RECORD: usize = 16 * 1024;
