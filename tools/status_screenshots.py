@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from harness.browser import Browser, Chromium  # noqa: E402 - the path of the tests
 
-__all__ = ["ROOT", "Browser", "under_load", "until"]
+__all__ = ["ROOT", "Browser", "Chromium", "under_load", "until"]
 
 # Name, width, height, scheme, pixels of a pixel, and the script that is run before.
 OPEN_REPORT = (

@@ -10,6 +10,7 @@ use crate::request::memory::ClientMemory;
 use crate::transport::plain::Plain;
 
 /// What the encrypted connections of a server share.
+#[allow(dead_code, reason = "there are none; the fields are those of `tls.rs`")]
 pub(crate) struct TlsContext {
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) memory: Arc<ClientMemory>,
