@@ -115,7 +115,6 @@ format: .venv/.lint ## Format the sources
 
 # cargo decides what is out of date; the package is installed so that its Python files are used where they stand.
 build: .venv/.installed ## Build the core as users get it, into tailrace/
-	@echo 'building the core with link-time optimization: about four minutes on two cores, seconds if it is up to date' >&2
 	@$(call quietly,$(BIN)/maturin develop --release --locked --skip-install)
 
 build-ci: .venv/.installed
@@ -175,7 +174,7 @@ clean: ## Remove everything that was built
 
 .venv/.installed: pyproject.toml .venv/.made
 	@echo 'building the core for the first time: about four minutes on two cores' >&2
-	@$(call quietly,$(BIN)/maturin develop --profile ci --locked)
+	@$(call quietly,$(BIN)/maturin develop --profile $(if $(filter serve build bench comparison docs,$(MAKECMDGOALS)),release,ci) --locked)
 	@touch $@
 
 .venv/.test .venv/.lint .venv/.release .venv/.audit .venv/.site .venv/.mutants: .venv/.%: pyproject.toml .venv/.made
