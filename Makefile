@@ -39,16 +39,16 @@ serve: build ## Serve every shape of response on 127.0.0.1:8000
 	$(BIN)/tailrace examples/seeds.py --bind $(ADDRESS)
 
 # With arguments for pytest, the tests of the crates are not meant.
-test: $(if $(ARGS),,test-rust) test-python ## Run what a change can break, Rust and Python
+test: $(if $(ARGS),,test-rust) test-python ## Run every test, Rust and Python
 
 test-rust: .venv/.made ## Run the tests of the Rust crates
 	cargo test --locked --quiet --profile ci --workspace --exclude tailrace-wsgi
 	tools/test_wsgi_crate.sh
 
 # In a folder of its own: the locks and atomics are others.
-loom: ## Try out all orders of the steps of what threads share (MODELS="roles wakeup": only these)
+loom: ## Try out all orders of the steps of what threads share
 	RUSTFLAGS='--cfg loom' cargo test --locked --quiet -p tailrace-server --no-default-features --profile ci --lib \
-	    --target-dir target/loom -- --nocapture $(or $(addprefix models::,$(MODELS)),models::)
+	    --target-dir target/loom models:: -- --nocapture
 
 miri: ## Run tests under Miri, which finds races and leaks (installs a nightly toolchain)
 	tools/miri.sh

@@ -13,6 +13,6 @@ fi
 
 # Tests read the clock.
 export MIRIFLAGS=-Zmiri-disable-isolation
-cargo +nightly miri test --locked --quiet --target-dir target/miri -p tailrace-server --lib -- \
+cargo +nightly miri test --locked --quiet --target-dir target/miri -p tailrace-server --no-default-features --lib -- \
     request::memory response::coalescing response::segments dispatch::admission connection::timers \
     executor::threads::leadership connection::runner

@@ -11,4 +11,4 @@ if [ -z "$library" ]; then
     echo "crates/wsgi: unit tests left out, $python has no shared library to link them against" >&2
     exit 0
 fi
-LD_LIBRARY_PATH="$library${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec cargo test --locked --quiet -p tailrace-wsgi
+LD_LIBRARY_PATH="$library${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec cargo test --locked --quiet --profile ci -p tailrace-wsgi
