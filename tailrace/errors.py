@@ -6,6 +6,7 @@ docs/processes.md lists the statuses.
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
 # The exit status if the application or the workers cannot start. gunicorn uses the same for a worker that cannot boot.
@@ -52,6 +53,20 @@ class WorkerError(LoadError):
     def __init__(self, message: str, user_traceback: str = "", exit_status: int = CANNOT_START) -> None:
         super().__init__(message, user_traceback)
         self.exit_status = exit_status
+
+
+_REMEDIES: Final = {
+    errno.EMFILE: "raise the limit of open files (`ulimit -Hn`, LimitNOFILE= of systemd)",
+    errno.ENFILE: "raise the limit of open files of the system (`sysctl fs.file-max`)",
+    errno.ENOMEM: "raise the limit of memory (`ulimit -v`, MemoryMax= of systemd)",
+    errno.EAGAIN: "raise the limit of processes and threads (`ulimit -u`, TasksMax= of systemd)",
+}
+
+
+def denial(error: OSError) -> str:
+    """What the operating system has refused, and the remedy."""
+    said = error.strerror or str(error)
+    return f"{said}; {_REMEDIES[error.errno]}" if error.errno in _REMEDIES else said
 
 
 class StartError(TailraceError):

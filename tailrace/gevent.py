@@ -14,7 +14,7 @@ program is started by `tailrace --gevent`, which patches by itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 try:
     from tailrace.embed.hub import Server
@@ -26,11 +26,16 @@ except ModuleNotFoundError as error:
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
+    from typing_extensions import Unpack
+
+    from tailrace.embed.keywords import HubKeywords
 
 __all__ = ["Server", "dump", "serve"]
 
 
-def serve(app: WSGIApplication, *, bind: str | int | Sequence[str] = "127.0.0.1:0", **keywords: Any) -> Server:
+def serve(
+    app: WSGIApplication, *, bind: str | int | Sequence[str] = "127.0.0.1:0", **keywords: Unpack[HubKeywords]
+) -> Server:
     """Starts a server of `app` on the hub of the calling thread. It serves while the hub runs.
 
     bind: by default a free port of 127.0.0.1, which `url` of the result tells. keywords:

@@ -1,62 +1,48 @@
-"""Metrics of the application, which all workers share and `/metrics` of `--status` shows.
+"""Metrics of the application, made with `prometheus_client`: all workers share them, and `/metrics` shows them.
 
     from tailrace import metrics
 
-    ORDERS = metrics.counter("shop_orders", "Orders that were placed.", ["payment"])
+    metrics.share_prometheus_client()
+
+    from prometheus_client import Counter
+
+    ORDERS = Counter("shop_orders", "Orders that were placed.", ["payment"])
     ORDERS.labels("card").inc()
 
 A value is in memory that the master has made before it forked, so it is exact over all workers and stays when a worker
 is replaced. It begins at 0 when the master starts, also the next one after SIGUSR2. Without workers, for example in
-tests or with another server, the functions do the same with memory of the process.
-
-`PrometheusValue` keeps the values of `prometheus_client` there, see `share_prometheus_client`.
+tests or with another server, values are in memory of the process.
 
 Thread: any. In a forked process, a gauge that each process has for itself gets a number of its own.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
 import os
-import re
 import threading
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from tailrace._tailrace import SharedNumber, SharedNumbers
 from tailrace.logs import log
 
-__all__ = [
-    "Counter",
-    "Gauge",
-    "Histogram",
-    "PrometheusValue",
-    "counter",
-    "gauge",
-    "histogram",
-    "share_prometheus_client",
-]
+__all__ = ["PrometheusValue", "share_prometheus_client"]
 
-GaugeMode = Literal["last", "sum", "max", "min"]
-
-# As in prometheus_client and Go's client (seconds).
-DEFAULT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-
-_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z", re.ASCII)
-_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z", re.ASCII)
 # Of a help text, so that its record fits.
 _LONGEST_HELP: Final = 200
 
 _lock = threading.RLock()
 _numbers: SharedNumbers | None = None
-_families: dict[str, _Family] = {}
 # All numbers of this process, which `use` moves to other memory, and a fork separates.
 _cells: list[_Cell] = []
 _has_refused = False
+# Time of the next check for exited processes (monotonic clock).
+_looks_at = 0.0
+_OURS: Final = "tailrace_"
+# Such names of prometheus_client metrics that have been logged.
+_refused: set[str] = set()
 
 
 class _Local:
@@ -121,9 +107,17 @@ def _shared() -> SharedNumbers:
 
 
 def _forget_ended(numbers: SharedNumbers) -> None:
-    """Frees the numbers of processes that have ended, also of those that the application has forked."""
-    for owner in {owner for _, owner, _ in numbers.all() if owner and not os.path.exists(f"/proc/{owner}")}:
+    """Frees the numbers of exited processes, including those that the application forked. If it finds none, it does
+    not check again for one second, however many labels find no room."""
+    global _looks_at
+    if time.monotonic() < _looks_at:
+        return
+    owners = {owner for _, owner, _ in numbers.all() if owner}
+    ended = [owner for owner in owners if not os.path.exists(f"/proc/{owner}")]
+    for owner in ended:
         numbers.forget(owner)
+    if not ended:
+        _looks_at = time.monotonic() + 1.0
 
 
 def _find(name: str, is_own: bool) -> SharedNumber | _Local:
@@ -142,7 +136,7 @@ def _find(name: str, is_own: bool) -> SharedNumber | _Local:
             "metrics: no room for %s: at most %d numbers are shared, with up to 480 bytes of names and labels each; "
             "further ones are not shown. Use fewer label values. This is logged once.",
             _shown(name),
-            SharedNumbers.MOST,
+            SharedNumbers.MAX,
         )
     return _Local()
 
@@ -198,251 +192,11 @@ def _named(parts: list[object]) -> str:
     return text.encode(errors="replace").decode()
 
 
-class _Family:
-    """A metric, with its samples by their label values."""
+class _Unshared:
+    """A number that is counted but not shown."""
 
-    kind: str = ""
-
-    def __init__(self, name: str, help: str, labels: Sequence[str], mode: str = "") -> None:
-        self.name, self.help, self.label_names, self.mode = name, help, tuple(labels), mode
-        self._samples: dict[tuple[object, ...], Any] = {}
-        _Cell(family_name(self.kind, name, help, mode), is_own=False)
-
-    def labels(self, *values: object, **named: object) -> Any:
-        """The sample with these label values, in the order of their names or by name. Raises ValueError."""
-        # The keys are tuples of str: other values are not found, and looked up below as str.
-        try:
-            if (found := self._samples.get(values)) is not None and not named:
-                return found
-        except TypeError:  # a value that cannot be hashed
-            pass
-        if named:
-            if values or set(named) != set(self.label_names):
-                raise ValueError(f"{self.name}: the labels are {_listed(self.label_names)}")
-            values = tuple(named[each] for each in self.label_names)
-        key = tuple(map(str, values))
-        if (found := self._samples.get(key)) is None:
-            if len(key) != len(self.label_names):
-                raise ValueError(f"{self.name}: the labels are {_listed(self.label_names)}")
-            with _lock:
-                if (found := self._samples.get(key)) is None:
-                    found = self._samples[key] = self._make(tuple(zip(self.label_names, key, strict=True)))
-        return found
-
-    def _make(self, labels: tuple[tuple[str, str], ...]) -> object:
-        raise NotImplementedError
-
-    @property
-    def _only(self) -> Any:
-        """The sample of a metric without labels. Raises ValueError."""
-        found = self._samples.get(())
-        return self.labels() if found is None else found
-
-    def _cell(self, suffix: str, labels: Iterable[tuple[str, str]], is_own: bool = False) -> _Cell:
-        return _Cell(sample_name(self.kind, self.mode, self.name, suffix, labels), is_own)
-
-
-class _CounterSample:
-    __slots__ = ("_cell",)
-
-    def __init__(self, cell: _Cell) -> None:
-        self._cell = cell
-
-    def inc(self, amount: float = 1.0) -> None:
-        """Adds to it. Raises ValueError for a negative amount."""
-        # Neither is NaN.
-        if not amount >= 0:
-            raise ValueError("a counter only grows: the amount must not be negative")
-        self._cell.number.add(amount)
-
-    def get(self) -> float:
-        """Its value, over all workers."""
-        return self._cell.number.get()
-
-
-class Counter(_Family):
-    """A number that grows."""
-
-    kind = "counter"
-
-    def _make(self, labels: tuple[tuple[str, str], ...]) -> _CounterSample:
-        return _CounterSample(self._cell("_total", labels))
-
-    def inc(self, amount: float = 1.0) -> None:
-        """Adds to it, if it has no labels. Raises ValueError."""
-        self._only.inc(amount)
-
-    def get(self) -> float:
-        """Its value, over all workers, if it has no labels."""
-        return float(self._only.get())
-
-
-class _GaugeSample:
-    __slots__ = ("_cell",)
-
-    def __init__(self, cell: _Cell) -> None:
-        self._cell = cell
-
-    def inc(self, amount: float = 1.0) -> None:
-        """Adds to it."""
-        self._cell.number.add(amount)
-
-    def dec(self, amount: float = 1.0) -> None:
-        """Subtracts from it."""
-        self._cell.number.add(-amount)
-
-    def set(self, value: float) -> None:
-        """Sets it."""
-        self._cell.number.set(value)
-
-    def get(self) -> float:
-        """Its value, or that of this process."""
-        return self._cell.number.get()
-
-
-class Gauge(_Family):
-    """A number that grows and shrinks."""
-
-    kind = "gauge"
-
-    def _make(self, labels: tuple[tuple[str, str], ...]) -> _GaugeSample:
-        return _GaugeSample(self._cell("", labels, self.mode != "last"))
-
-    def inc(self, amount: float = 1.0) -> None:
-        """Adds to it, if it has no labels."""
-        self._only.inc(amount)
-
-    def dec(self, amount: float = 1.0) -> None:
-        """Subtracts from it, if it has no labels."""
-        self._only.dec(amount)
-
-    def set(self, value: float) -> None:
-        """Sets it, if it has no labels."""
-        self._only.set(value)
-
-    def get(self) -> float:
-        """Its value, or that of this process, if it has no labels."""
-        return float(self._only.get())
-
-
-class _HistogramSample:
-    __slots__ = ("_bounds", "_buckets", "_sum")
-
-    def __init__(self, bounds: Sequence[float], buckets: Sequence[_Cell], total: _Cell) -> None:
-        self._bounds, self._buckets, self._sum = bounds, buckets, total
-
-    def observe(self, value: float) -> None:
-        """Counts a value."""
-        self._buckets[bisect_left(self._bounds, value)].number.add(1.0)
-        self._sum.number.add(value)
-
-    @contextlib.contextmanager
-    def time(self) -> Iterator[None]:
-        """Counts how long the block takes, in seconds, also if it raises."""
-        begun = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.observe(time.perf_counter() - begun)
-
-
-class Histogram(_Family):
-    """How often values were how large."""
-
-    kind = "histogram"
-
-    def __init__(self, name: str, help: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
-        self.bounds = tuple(buckets)
-        super().__init__(name, help, labels)
-
-    def _make(self, labels: tuple[tuple[str, str], ...]) -> _HistogramSample:
-        bounds = [*map(_bound, self.bounds), "+Inf"]
-        buckets = [self._cell("_bucket", [*labels, ("le", bound)]) for bound in bounds]
-        return _HistogramSample(self.bounds, buckets, self._cell("_sum", labels))
-
-    def observe(self, value: float) -> None:
-        """Counts a value, if it has no labels."""
-        self._only.observe(value)
-
-    def time(self) -> contextlib.AbstractContextManager[None]:
-        """Counts how long a block takes, in seconds, if it has no labels."""
-        found: contextlib.AbstractContextManager[None] = self._only.time()
-        return found
-
-
-def counter(name: str, help: str, labels: Sequence[str] = ()) -> Counter:
-    """A counter, shown as `name_total`. Raises ValueError.
-
-    The same arguments give the same object, so a module may be loaded again."""
-    made: Counter = _registered(Counter, name.removesuffix("_total"), help, labels)
-    return made
-
-
-def gauge(name: str, help: str, labels: Sequence[str] = (), *, mode: GaugeMode = "last") -> Gauge:
-    """A gauge. Raises ValueError.
-
-    mode: `last`: all workers change one value. Otherwise each has its own, which ends with the worker, and `/metrics`
-    shows their `sum`, `max` or `min`: use `sum` for what is in progress.
-    """
-    if mode not in ("last", "sum", "max", "min"):
-        raise ValueError(f'{name}: mode must be "last", "sum", "max" or "min"')
-    made: Gauge = _registered(Gauge, name, help, labels, mode)
-    return made
-
-
-def histogram(
-    name: str, help: str, labels: Sequence[str] = (), *, buckets: Sequence[float] = DEFAULT_BUCKETS
-) -> Histogram:
-    """A histogram. Raises ValueError.
-
-    buckets: the upper bounds, ascending. Each combination of label values takes two numbers more than there are bounds.
-    """
-    bounds = [float(each) for each in buckets if each != float("inf")]
-    if not bounds or bounds != sorted(set(bounds)) or not all(map(math.isfinite, bounds)):
-        raise ValueError(f"{name}: buckets must be finite numbers in ascending order")
-    made: Histogram = _registered(Histogram, name, help, labels, bounds)
-    return made
-
-
-def _registered(kind: Any, name: str, help: str, labels: Sequence[str], *more: Any) -> Any:
-    if not _NAME.match(name):
-        raise ValueError(f"{name!r} is no name of a metric: use letters, digits, _ and :")
-    if name.startswith("tailrace_"):
-        raise ValueError(f"{name}: the names of the server's own metrics begin with tailrace_")
-    if isinstance(labels, str):
-        raise ValueError(f"{name}: labels must be a list of names")
-    if len(set(labels)) < len(labels):
-        raise ValueError(f"{name}: a label is named twice")
-    for each in labels:
-        if not _LABEL.match(each) or each.startswith("__") or each == "le":
-            raise ValueError(f"{name}: {each!r} is no name of a label")
-    with _lock:
-        found = _families.get(name)
-        if found is None:
-            for other in _families.values():
-                if same := _series(kind.kind, name) & _series(other.kind, other.name):
-                    raise ValueError(f"{name}: the {other.kind} {other.name} is already shown as {min(same)}")
-            found = _families[name] = kind(name, help, labels, *more)
-        made = [type(found), found.label_names, *([found.mode] if kind is Gauge else [])]
-        asked = [kind, tuple(labels), *(more if kind is Gauge else [])]
-        if made != asked or (isinstance(found, Histogram) and found.bounds != tuple(more[0])):
-            raise ValueError(f"{name}: there is a metric of this name with other labels or of another kind")
-        return found
-
-
-def _series(kind: str, name: str) -> set[str]:
-    """The names by which a metric is shown."""
-    suffixes = {"counter": ("_total",), "histogram": ("", "_bucket", "_count", "_sum")}
-    return {name + suffix for suffix in suffixes.get(kind, ("",))}
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "none"
-
-
-def _bound(value: float) -> str:
-    """A bound as prometheus_client writes it."""
-    return repr(float(value))
+    def __init__(self) -> None:
+        self.number = _Local()
 
 
 class PrometheusValue:
@@ -465,6 +219,16 @@ class PrometheusValue:
         multiprocess_mode: str = "",
         **_: object,
     ) -> None:
+        self._cell: _Cell | _Unshared
+        if metric_name.startswith(_OURS):
+            # Logged, not raised: values of labeled metrics are first created in requests.
+            if metric_name not in _refused:
+                _refused.add(metric_name)
+                log.logger.error(
+                    "metrics: %s is omitted: names that begin with tailrace_ are reserved for the server", metric_name
+                )
+            self._cell = _Unshared()
+            return
         mode = multiprocess_mode.removeprefix("live")
         mode = {"mostrecent": "last", "": "last" if typ == "gauge" else ""}.get(mode, mode)
         with _lock:

@@ -426,8 +426,8 @@ def in_thread_stops() -> None:
     import tailrace
 
     until(lambda: threading.active_count() == 1, "the end of the threads of the server before")
-    with tailrace.serve_in_thread(app) as url:
-        place = Place(int(url.rpartition(":")[2]))
+    with tailrace.serve_in_thread(app) as server:
+        place = Place(server.address[1])
         same(place.ask("GET", "/list/3").body, CONTENT[:3])
     refuses(place)
     until(lambda: threading.active_count() == 1, "the end of its threads")
@@ -463,9 +463,9 @@ def main() -> int:
         check("command line", server.has_metrics)
         check("command line", server.tells_of_the_error)
         check("command line", server.stops_gracefully)
-    with tailrace.serve_in_thread(app) as url:
+    with tailrace.serve_in_thread(app) as server:
         for function in ANY_SERVER:
-            check("serve_in_thread", function, Place(int(url.rpartition(":")[2])))
+            check("serve_in_thread", function, Place(server.address[1]))
         check("serve_in_thread", in_thread_tells_of_the_error)
     check("serve_in_thread", in_thread_stops)
     print(f"{failures} checks failed" if failures else "all well")

@@ -20,8 +20,10 @@ FILE = re.compile(r"`(test_\w+\.py)\b")
 
 
 def defined(root: Path) -> tuple[dict[str, set[str]], set[str]]:
-    """The tests of each Python file, by the file's base name, and all Rust tests."""
-    python = {path.name: set(PYTHON.findall(path.read_text())) for path in (root / "tests").rglob("test_*.py")}
+    """The tests of the Python files with each base name, and all Rust tests."""
+    python: dict[str, set[str]] = {}
+    for path in (path for folder in ("tests", "packages") for path in (root / folder).rglob("test_*.py")):
+        python.setdefault(path.name, set()).update(PYTHON.findall(path.read_text()))
     rust = {name for path in (root / "crates").rglob("*.rs") for name in RUST.findall(path.read_text())}
     return python, rust
 

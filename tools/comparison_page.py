@@ -11,9 +11,9 @@ import re
 import sys
 from pathlib import Path
 
-from tailrace.compare.report import readme_chart
-from tailrace.compare.report.markdown import markdown
-from tailrace.compare.report.run import Run
+from tailrace_compare.report import readme_chart
+from tailrace_compare.report.markdown import markdown
+from tailrace_compare.report.run import Run
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RESULTS = DOCS / "comparison" / "results.json"

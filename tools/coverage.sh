@@ -43,4 +43,4 @@ fi
 mkdir -p target
 cargo llvm-cov --locked --quiet --workspace --exclude tailrace-wsgi --lcov --output-path target/coverage.lcov \
     --ignore-filename-regex '/(tests|testing|harness)(/|\.rs)' "$@"
-.venv/bin/python tools/coverage_table.py target/coverage.lcov
+.venv/bin/python tools/coverage_table.py target/coverage.lcov crates

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Print the line coverage of folders and files from a report of `cargo llvm-cov --lcov`.
+"""Print the line coverage of folders and files from an lcov report.
 
-The lines of a file's own `mod tests` do not count: tests run themselves.
+    python tools/coverage_table.py target/coverage.lcov crates
+
+Names are relative to the folder in the second argument. The lines of a file's own `mod tests` in Rust do not count:
+tests run themselves.
 """
 
 import re
@@ -35,14 +38,14 @@ def without_tests(source: str, lines: dict[int, bool]) -> dict[int, bool]:
     return {number: is_run for number, is_run in lines.items() if number < first}
 
 
-def main(report: str) -> None:
+def main(report: str, begins_at: str) -> None:
     """Print the table of a report."""
     folders: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
-    root = Path.cwd() / "crates"
+    root = Path.cwd() / begins_at
     for path, lines in read_report(Path(report).read_text()).items():
         counted = without_tests(path.read_text(), lines)
         if counted:
-            name = path.relative_to(root)
+            name = path.absolute().relative_to(root)
             folders[str(name.parent)][name.name] = (sum(counted.values()), len(counted))
     everything = (0, 0)
     for folder, files in sorted(folders.items()):
@@ -60,4 +63,4 @@ def show(name: str, run: int, lines: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

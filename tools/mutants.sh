@@ -18,7 +18,7 @@ cargo mutants --package tailrace-http --timeout 20 --output "$results/http" || s
 # Only the unit tests: those over sockets would take minutes for each mutant.
 cargo mutants --shard "${SAMPLE:-0/4}" --sharding round-robin --timeout 60 --output "$results/server" \
     --cargo-test-arg=--lib \
-    --file crates/server/src/connection/state.rs --file crates/server/src/response/sending.rs \
+    --file crates/server/src/connection/state.rs --file crates/server/src/response/outbox.rs \
     --file crates/server/src/response/send_queue.rs --file crates/server/src/dispatch/admission.rs || status=1
 
 # cosmic-ray changes the files in place: it gets a copy.

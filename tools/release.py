@@ -1,6 +1,6 @@
 """Builds, checks and tries what a release publishes, and publishes nothing.
 
-    python tools/release.py                      # the source distribution and a wheel for each Python, into dist/
+    python tools/release.py                      # the source distribution and all wheels, into dist/
     python tools/release.py --draft              # of any tree: changes and a changelog without the version are warnings
     python tools/release.py --wheels 3.10 3.13   # of any tree: the wheels for these Pythons alone, into build/wheels
 
@@ -62,7 +62,7 @@ class Release:
         shutil.rmtree(work, ignore_errors=True)
         for directory in (out, work):
             directory.mkdir(parents=True, exist_ok=True)
-        for old in out.glob("tailrace-*"):
+        for old in out.glob("tailrace[-_]*"):
             old.unlink()
 
     def licences(self) -> None:
@@ -82,6 +82,16 @@ class Release:
             built += self.out.glob("*.tar.gz")
             self.results += [Result(path, source.problems(path, self.version)) for path in built]
         return built[0] if built else None
+
+    def packages(self) -> None:
+        """Builds the wheels of the packages beside the server, which are the same for every Python."""
+        for directory in sorted((ROOT / "packages").glob("*/")):
+            with self._step(f"wheel of packages/{directory.name}"):
+                command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+                built = self._work / directory.name
+                run([*command, "--wheel-dir", str(built), str(directory)], environment())
+                (path,) = built.glob("*.whl")
+                self.results.append(Result(path.replace(self.out / path.name)))
 
     def wheel(self, python: str, interpreter: str | None, needs_it: bool) -> None:
         """Builds, checks and tries the wheel for a Python."""
@@ -202,7 +212,7 @@ def schema_problems(wheel: Path) -> list[str]:
 
 def probes() -> set[str]:
     """Names of the USDT probes in the sources."""
-    text = (ROOT / "crates/server/src/observe/probes.rs").read_text()
+    text = (ROOT / "crates/observe/src/probes.rs").read_text()
     return set(re.findall(r"\bprobe(?:_lazy)?!\(\s*tailrace,\s*(\w+)", text))
 
 
@@ -221,10 +231,7 @@ def interpreter(python: str) -> str | None:
 
 def environment(more: dict[str, str] | None = None) -> dict[str, str]:
     """The environment of the commands: the paths of this machine are not compiled in, and times are the commit's."""
-    left_out = (
-        *("PYO3_PYTHON", "PYTHONPATH", "RUSTFLAGS", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET"),
-        *("CARGO_BUILD_BUILD_DIR", "__CARGO_DEFAULT_LIB_METADATA"),
-    )
+    left_out = ("PYO3_PYTHON", "PYTHONPATH", "RUSTFLAGS", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET")
     environ = {name: value for name, value in os.environ.items() if name not in left_out}
     replaced = {str(ROOT): f"/tailrace-{version.version_of(ROOT)}", str(cargo_home()): "/cargo"}
     flags = [f"--remap-path-prefix={here}={there}" for here, there in replaced.items()]
@@ -281,6 +288,8 @@ def main() -> int:
         release.wheel(python, interpreter(python), False)
     if archive:
         release.wheel_of(archive)
+    if not options.wheels:
+        release.packages()
     release.metadata()
     print(release.table(), flush=True)
     for each in release.failures:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
@@ -17,11 +18,18 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 def run(command: str) -> tuple[int, bytes]:
     """The exit status of a command, and what it said: a last line tells how it ended, after how many seconds."""
     begun = time.monotonic()
-    ended = subprocess.run(
-        shlex.split(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
-    last = f"== {command}: status {ended.returncode} after {time.monotonic() - begun:.0f} s\n"
-    return ended.returncode, ended.stdout + last.encode()
+    # Not a pipe, which a process that the command has left behind would keep open.
+    with tempfile.TemporaryFile() as said:
+        try:
+            status = subprocess.run(
+                shlex.split(command), stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, check=False
+            ).returncode
+        except OSError as error:
+            said.write(f"{error}\n".encode())
+            status = 127
+        said.seek(0)
+        last = f"== {command}: status {status} after {time.monotonic() - begun:.0f} s\n"
+        return status, said.read() + last.encode()
 
 
 def main(commands: list[str]) -> int:

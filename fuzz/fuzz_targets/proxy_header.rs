@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use libfuzzer_sys::fuzz_target;
 use ppp::{HeaderResult, v1, v2};
-use tailrace_http::proxy_protocol::{HeaderStep, LONGEST, Source, Versions, parse};
+use tailrace_http::proxy_protocol::{HeaderStep, LONGEST, ProxySource, Versions, parse};
 
-fn client(address: impl Into<IpAddr>, port: u16) -> Source {
-    Source::Client(SocketAddr::new(address.into().to_canonical(), port))
+fn client(address: impl Into<IpAddr>, port: u16) -> ProxySource {
+    ProxySource::Client(SocketAddr::new(address.into().to_canonical(), port))
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
         HeaderResult::V1(Ok(header)) => {
             assert_eq!(header.header.len(), length);
             let expected = match header.addresses {
-                v1::Addresses::Unknown => Source::Peer,
+                v1::Addresses::Unknown => ProxySource::Peer,
                 v1::Addresses::Tcp4(four) => client(four.source_address, four.source_port),
                 v1::Addresses::Tcp6(six) => client(six.source_address, six.source_port),
             };
@@ -40,10 +40,10 @@ fuzz_target!(|bytes: &[u8]| {
         HeaderResult::V2(Ok(header)) => {
             assert_eq!(header.len(), length);
             let expected = match (header.command, header.addresses) {
-                (v2::Command::Local, _) | (_, v2::Addresses::Unspecified) => Source::Peer,
+                (v2::Command::Local, _) | (_, v2::Addresses::Unspecified) => ProxySource::Peer,
                 (_, v2::Addresses::IPv4(four)) => client(four.source_address, four.source_port),
                 (_, v2::Addresses::IPv6(six)) => client(six.source_address, six.source_port),
-                (_, v2::Addresses::Unix(_)) => Source::Unix,
+                (_, v2::Addresses::Unix(_)) => ProxySource::Unix,
             };
             assert_eq!(source, expected);
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
@@ -11,17 +10,16 @@ from typing import Any, ClassVar, Final
 import click
 
 from tailrace.cli import envfile
-from tailrace.cli.option import APPLICATION, GROUPS, STATIC, Option
+from tailrace.cli.option import APPLICATION, GROUPS, Option
 from tailrace.cli.options import BY_NAME, COMMON, OPTIONS
 from tailrace.cli.settings import CONFIG_VARIABLE, Settings, resolve
 from tailrace.cli.unknown import most_similar, nearest, similar
+from tailrace.errors import ConfigError
 
 # Width of the column of flags in --help. The text of an option whose flag is longer begins in the next line.
 _COLUMN: Final = 24
 # What other servers and frameworks call `serve`.
 _SERVE: Final = ("run", "runserver", "start")
-# An application as `serve` takes it; without a colon it may be a file's name.
-_APPLICATION: Final = re.compile(r"(?:[\w.]+|[^*]*\.(?:py|wsgi)):[A-Za-z_][\w.]*(?:\(.*\))?")
 
 
 class Command(click.Command):
@@ -96,9 +94,8 @@ class Serving(Command):
         """Rejects more than one argument. Raises UsageError."""
         if not ctx.args:
             return
-        wanted = "only one application can be served" if "app" in ctx.params else "only one PATH can be given"
-        given = [ctx.params["app" if "app" in ctx.params else "path"], *ctx.args]
-        said = f"{wanted}, but there are several arguments: {', '.join(map(repr, given))}"
+        given = [ctx.params["app"], *ctx.args]
+        said = f"only one application can be served, but there are several arguments: {', '.join(map(repr, given))}"
         if self.name == "serve" and ctx.parent is not None and isinstance(ctx.parent.command, ServeByDefault):
             said += ctx.parent.command.meant(given)
         raise click.UsageError(said, ctx)
@@ -116,21 +113,9 @@ class Serving(Command):
             formatter.write_dl([row for row in rest if row], _COLUMN)
 
 
-class Listing(Serving):
-    """A command that takes every option of the table, so that a command line can be used again, and heeds those of one
-    group."""
-
-    groups: ClassVar[tuple[str, ...]] = (STATIC,)
-
-    def check_arguments(self, ctx: click.Context) -> None:
-        """Ignores the application in such a command line."""
-        given = [each for each in (ctx.params["path"], *ctx.args) if each and not _APPLICATION.fullmatch(each)]
-        ctx.params["path"], ctx.args = given[0] if given else None, given[1:]
-        super().check_arguments(ctx)
-
-
 class Examining(Serving):
-    """The same for a command that needs the application."""
+    """A command that takes every option of the table, so that a command line can be used again, and needs the
+    application."""
 
     groups: ClassVar[tuple[str, ...]] = (APPLICATION,)
 
@@ -165,21 +150,29 @@ class ServeByDefault(click.Group):
         return f"; did you mean `{shlex.join(['tailrace', command, *rest])}`?" if command else ""
 
 
-class Group(click.Group):
-    """A group of commands, whose errors are those of `Command`."""
+class OfPackage(click.Command):
+    """A command that another package brings, as the entry point of its name in the group `tailrace.commands`: a
+    `Command`. It is loaded when it is used."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Without a command, says which there are."""
-        if not args:
-            raise click.UsageError(f"no command given; choose from {', '.join(self.commands)}", ctx)
-        return super().parse_args(ctx, args)
+    def __init__(self, name: str, extra: str, short_help: str) -> None:
+        super().__init__(name, short_help=short_help)
+        self._extra = extra
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        """Raises UsageError for an unknown one."""
-        if cmd_name not in self.commands:
-            near = most_similar(cmd_name, self.commands) or ", ".join(self.commands)
-            raise click.UsageError(f"no such command: {ctx.command_path} {cmd_name}; did you mean {near}?", ctx)
-        return self.commands[cmd_name]
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """That of the loaded command. Raises ConfigError if the package is not installed."""
+        return self.loaded().make_context(info_name, args, parent, **extra)
+
+    def loaded(self) -> click.Command:
+        """The command of the package. Raises ConfigError if it is not installed."""
+        # With the parser of e-mail, which a server does not need.
+        from importlib.metadata import entry_points
+
+        for entry in entry_points(group="tailrace.commands", name=str(self.name)):
+            command: click.Command = entry.load()
+            return command
+        raise ConfigError(f"`tailrace {self.name}` is not installed; `pip install 'tailrace[{self._extra}]'`")
 
 
 def message(error: click.ClickException) -> str:
@@ -254,5 +247,5 @@ def settings_of(given: dict[str, Any]) -> tuple[Settings, list[str]]:
     if (path := settings["env_file"].value) is not None:
         # Once more, since the file may have TAILRACE_* variables.
         warnings.clear()
-        settings = resolve(given, {**envfile.read(path, os.environ), **os.environ}, config, warn=warnings.append)
+        settings = resolve(given, envfile.environment(path), config, warn=warnings.append)
     return settings, warnings

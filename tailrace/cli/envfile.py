@@ -7,24 +7,32 @@ Tailrace, and by each worker before it loads the application, so that a reload r
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping
-
-from dotenv.parser import parse_stream
+from typing import Final
 
 from tailrace.errors import ConfigError
+
+# Maximum length of the file, in characters.
+_MAX_CHARACTERS: Final = 1 << 20
 
 
 def read(path: str, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of the file that `environ` does not have. Raises ConfigError for a line that is no variable."""
+    # Imported here because most servers start without it.
+    from dotenv.parser import parse_stream
+
     try:
         with open(path, encoding="utf-8") as file:
-            lines = list(parse_stream(file))
+            text = file.read(_MAX_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigError(f"--env-file {path}: cannot be read: {reason}; check the path") from None
+    if len(text) > _MAX_CHARACTERS:
+        raise ConfigError(f"--env-file {path}: larger than {_MAX_CHARACTERS >> 20} MiB; check the path")
     found: dict[str, str] = {}
-    for line in lines:
+    for line in parse_stream(io.StringIO(text)):
         if line.key is None and not line.error:
             continue  # a comment, or nothing
         if line.error or line.value is None or "\0" in f"{line.key}{line.value}":
@@ -37,6 +45,11 @@ def read(path: str, environ: Mapping[str, str]) -> dict[str, str]:
         if line.key not in environ:
             found[line.key] = line.value
     return found
+
+
+def environment(path: str | None) -> Mapping[str, str]:
+    """The environment, with the variables that the file adds. path: None: there is no file. Raises ConfigError."""
+    return os.environ if path is None else {**read(path, os.environ), **os.environ}
 
 
 class Variables:

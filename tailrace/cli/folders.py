@@ -27,16 +27,15 @@ def located(settings: ServerSettings, directory: str | None = None) -> ServerSet
     overlay = settings.overlay and _located(settings.overlay, directory, f"--overlay {settings.overlay}")
     if overlay and any(not prefix for prefix, _ in static):
         raise ConfigError("--static / and --overlay both serve every path; remove one")
-    for option, file in (("--spa", settings.spa), ("--static-404", settings.static_404)):
-        if file is not None:
-            flag = f"{option} {file}"
-            if not static:
-                raise ConfigError(f"{flag}: the file must be in a --static folder; add one, as in --static /=./dist")
-            if not any(os.path.isfile(os.path.join(folder, file)) for _, folder in static):
-                raise ConfigError(
-                    f"{flag}: no --static folder contains this file ({', '.join(folder for _, folder in static)}); "
-                    "give its path relative to the folder"
-                )
+    for status, file in settings.static_fallback:
+        flag = f"--static-fallback {status}={file}"
+        if not static:
+            raise ConfigError(f"{flag}: the file must be in a --static folder; add one, as in --static /=./dist")
+        if not any(os.path.isfile(os.path.join(folder, file)) for _, folder in static):
+            raise ConfigError(
+                f"{flag}: no --static folder contains this file ({', '.join(folder for _, folder in static)}); "
+                "give its path relative to the folder"
+            )
     named = tuple(
         (
             prefix,

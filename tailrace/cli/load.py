@@ -12,10 +12,9 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailrace.cli import candidates
 from tailrace.cli.callables import accepts, described, is_asgi, kind_of
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 DEFAULT_NAMES: Final = ("application", "app")
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """What a specification names: a module or a file, and an expression in it (empty: `application` or `app`)."""
 
     module: str

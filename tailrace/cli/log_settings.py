@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tailrace.cli.options import BY_NAME
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.cli.settings import DEFAULT, Settings, effective
+from tailrace.cli.settings import DEFAULT, Settings
 from tailrace.errors import ConfigError
 from tailrace.logs import log, log_config
 
@@ -51,7 +51,7 @@ def check(settings: Settings) -> None:
 
 def _located(settings: Settings) -> ServerSettings:
     """The option values, with the destination of the log by a name from the root."""
-    chosen = effective(settings)
+    chosen = settings.effective
     return replace(chosen, log=log.located(chosen.log or log.STDERR, chosen.chdir))
 
 
@@ -59,7 +59,7 @@ def _is_said_by_the_file(settings: Settings) -> bool:
     """Applies the file of `--log-config`; False: there is none. Raises ConfigError, also for an option that the file
     replaces."""
     check(settings)
-    chosen = effective(settings)
+    chosen = settings.effective
     file = chosen.log_config
     if file is not None:
         with _umask(chosen.umask):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import field
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from tailrace.cli.values import Kind
 
@@ -42,7 +43,6 @@ class Place(enum.Enum):
     GEVENT = "--gevent"
     WITHOUT_GEVENT = "without --gevent"
     WITHOUT_RELOAD = "without --reload"
-    WITHOUT_PRELOAD = "without --preload"
 
     @property
     def where(self) -> str:
@@ -54,21 +54,19 @@ class Place(enum.Enum):
 FUNCTIONS: Final = (Place.RUN, Place.THREAD, Place.HUB)
 
 
-@dataclass(frozen=True)
-class Foreign:
+class PlatformVariable(NamedTuple):
     """A variable of other servers and of platforms, which supplies the default of an option.
 
     written: the option's value, as text, with the variable's in place of `{}`. kind: what the variable may hold; None:
     what the option may hold.
     """
 
-    variable: str
+    name: str
     written: str = "{}"
     kind: Kind | None = None
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """One option.
 
     name: the key in files and of `tailrace.run`; the flag is `--` with dashes, the variable `TAILRACE_` in capitals.
@@ -77,7 +75,7 @@ class Option:
     short: the flag of one letter, for the command line. An option has no further name.
     positional: an argument of the command line rather than a flag.
     example: a value as it is written in a file.
-    foreign: a variable that counts where nothing else says the value.
+    platform_variable: supplies the value if nothing else does.
     absent: where it is not taken or has no effect, with the reason and what to do instead.
     """
 
@@ -91,8 +89,8 @@ class Option:
     short: str = ""
     positional: bool = False
     example: object = None
-    foreign: Foreign | None = None
-    absent: Mapping[Place, str] = field(default_factory=dict)
+    platform_variable: PlatformVariable | None = None
+    absent: Mapping[Place, str] = MappingProxyType({})
 
     @property
     def flag(self) -> str:
@@ -103,3 +101,8 @@ class Option:
     def variable(self) -> str:
         """The name of the environment variable."""
         return "TAILRACE_" + self.name.upper()
+
+
+def option(kind: Kind, default: object, help: str, group: str, **more: Any) -> Any:
+    """Declares an option: a field of `options.OptionValues`. The arguments are the fields of `Option` but its name."""
+    return field(metadata={"kind": kind, "default": default, "help": help, "group": group, **more})

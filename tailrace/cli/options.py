@@ -1,18 +1,20 @@
-"""The options table: every option of Tailrace, once.
+"""Every option of Tailrace, declared once.
 
 Command line flags, `TAILRACE_*` variables, the keys of `tailrace.toml`, the keyword arguments of `tailrace.run`,
-`tailrace.serve_in_thread` and `tailrace.gevent.serve`, the settings of the Rust core and the page docs/options.md all
-derive from `OPTIONS`. To add an option, add a row here and its field to `server_settings`, use it in one file, and test
-it. `option` says what a row is.
+`tailrace.serve_in_thread` and `tailrace.gevent.serve`, the values of a server, the settings of the Rust core and the
+page docs/options.md all derive from the fields of `OptionValues`. To add an option, add a field here, and use it as
+`settings.NAME`. See `option` for what a field contains.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from tailrace._tailrace import (
+    MAX_OPEN_FILES,
     check_access_log_format,
     check_request_id,
     check_trusted_proxy,
@@ -32,9 +34,10 @@ from tailrace.cli.option import (
     THREADS,
     TIMES,
     TLS,
-    Foreign,
     Option,
     Place,
+    PlatformVariable,
+    option,
 )
 
 
@@ -79,11 +82,6 @@ def _field_value(raw: str) -> str:
     return raw.strip()
 
 
-def _log_format(raw: str) -> str:
-    check_access_log_format(raw)
-    return raw
-
-
 def _log(raw: str) -> str:
     if log_destination_kind(raw) == "logging":
         raise ValueError("only --access-log accepts `logging`; use --log-config to configure Python's logging")
@@ -92,11 +90,6 @@ def _log(raw: str) -> str:
 
 def _access_log(raw: str) -> str:
     log_destination_kind(raw)
-    return raw
-
-
-def _trusted_proxy(raw: str) -> str:
-    check_trusted_proxy(raw)
     return raw
 
 
@@ -118,12 +111,6 @@ def _media_type(raw: str) -> str:
 def _embedded(reason: str) -> dict[Place, str]:
     """Absent from all functions for one reason."""
     return dict.fromkeys(FUNCTIONS, reason)
-
-
-def _hsts(text: str) -> str:
-    if text and not re.fullmatch(r"[0-9]{1,10}(; ?includeSubDomains)?(; ?preload)?", text):
-        raise ValueError("must be a number of seconds, which '; includeSubDomains' and '; preload' may follow")
-    return text
 
 
 def _beside(reason: str) -> dict[Place, str]:
@@ -158,85 +145,12 @@ _HANDLER_OF_THE_PROGRAM: Final = _beside(
 )
 
 
-# What `{name}` gives in --access-log-format. The core knows the same names; a test compares.
-ACCESS_LOG_ATOMS: Final = {
-    "time": "time when the response ended (RFC 3339, UTC)",
-    "client": "client address; `-` on a UNIX socket",
-    "method": "request method",
-    "target": "request target as sent",
-    "path": "the target's path, still percent-encoded",
-    "query": "the target's query, without the question mark",
-    "protocol": "`HTTP/1.1` or `HTTP/1.0`",
-    "status": "status code",
-    "bytes": "body bytes sent",
-    "duration_ms": "time from the complete request to the end of the response, in milliseconds",
-    "proxied_ms": "time that a trusted proxy had the request before, by its `X-Request-Start`, in milliseconds",
-    "queued_ms": "time that the complete request waited for a thread or greenlet, in milliseconds",
-    "app_ms": "time from the application call to the end of `close()`, in milliseconds",
-    "first_block_ms": "time from the application call to its first non-empty block, in milliseconds",
-    "blocks": "number of blocks that the application returned",
-    "writes": "number of system calls that wrote the response",
-    "drained_ms": "time from the application call until the kernel had the last byte, in milliseconds",
-    "waited_ms": "time that the application thread waited for the client to accept queued bytes, in milliseconds",
-    "held_ms": "time that the complete response was held for other requests (`--hold-writes`), in milliseconds",
-    "delivery": "how it was sent: `one-write`, `direct`, `coalesced`, `sendfile`, `compressed`, `spilled`, `none`",
-    "ending": "`complete`, `client-gone`, `broken`, `timed-out` (past its deadline), `cut` (when the server stopped) "
-    "or `cancelled` (`--cancel-on-disconnect`)",
-    "host": "`Host` field",
-    "referer": "`Referer` field",
-    "user_agent": "`User-Agent` field",
-    "worker": "worker number, from 1",
-    "ended": "time when the response ended, in seconds since 1970",
-    "id": "id of the request (`--request-id`)",
-    "trace": "trace id of the request's `traceparent` field, if the field is valid",
-    "coding": "coding by which the server compressed the body (`--compress`): `gzip`, `zstd` or `br`",
-    "plain_bytes": "body bytes before the server compressed them",
-    "cpu_ms": "processor time of the application, in milliseconds",
-    "interpreter_ms": "time that the server waited for the interpreter, in milliseconds",
-    "gc_ms": "time of garbage collections in the thread of the request, in milliseconds",
-    "compress_ms": "processor time that the compression took, in milliseconds",
-}
+# `ServerSettings` inherits the fields and has the methods of a dataclass. Making them here as well takes a millisecond.
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class OptionValues:
+    """The value of each option. Sizes are in bytes, times in seconds. For None, see the help of the option."""
 
-# Those that name something.
-ACCESS_LOG_FIELDS: Final = {
-    "request:NAME": "a request header field, such as `{request:x-request-id}`",
-    "response:NAME": "a response header field, such as `{response:content-type}`",
-    "environ:NAME": (
-        "an `environ` value as the application leaves it, such as `{environ:REMOTE_USER}`: text, bytes or a number, up "
-        "to 4 KiB; `-` for anything else"
-    ),
-}
-
-# What the atoms of gunicorn give, in a format that has `%(name)s` and none of the names above.
-ACCESS_LOG_LETTERS: Final = {
-    "%(h)s": "client address",
-    "%(l)s": "`-`",
-    "%(u)s": "user of `Authorization: Basic`",
-    "%(t)s": "time when the response ended, as `[22/Nov/2026:01:02:03 +0000]`",
-    "%(r)s": "method, target and version",
-    "%(m)s": "request method",
-    "%(U)s": "the target's path, still percent-encoded",
-    "%(q)s": "the target's query, without the question mark",
-    "%(H)s": "`HTTP/1.1` or `HTTP/1.0`",
-    "%(s)s": "status code",
-    "%(B)s": "body bytes sent",
-    "%(b)s": "the same as `%(B)s`",
-    "%(f)s": "`Referer` field",
-    "%(a)s": "`User-Agent` field",
-    "%(T)s": "time from the complete request to the end of the response, in whole seconds",
-    "%(M)s": "the same time in whole milliseconds",
-    "%(D)s": "the same time in whole microseconds",
-    "%(L)s": "the same time in seconds, with six decimals",
-    "%(p)s": "process id, as `<7>`",
-    "%({NAME}i)s": "a request field",
-    "%({NAME}o)s": "a response field",
-    "%({NAME}e)s": "an `environ` value, like `{environ:NAME}`",
-}
-
-
-OPTIONS: Final[tuple[Option, ...]] = (
-    Option(
-        "app",
+    app: str | None = option(
         values.text("MODULE:CALLABLE"),
         None,
         "The WSGI application: a module and a callable, a factory call, or a file.",
@@ -248,26 +162,23 @@ OPTIONS: Final[tuple[Option, ...]] = (
         positional=True,
         example="mysite.wsgi:application",
         absent=_embedded("pass the application itself as the first argument"),
-    ),
-    Option(
-        "factory",
+    )
+    factory: bool = option(
         values.boolean(),
         False,
         "Call CALLABLE without arguments to get the application.",
         APPLICATION,
         absent=_embedded("call the factory, and pass the application that it returns"),
-    ),
-    Option(
-        "chdir",
+    )
+    chdir: str | None = option(
         values.path("DIRECTORY"),
         None,
         "Change to this directory before loading the application; Python searches it for modules first.",
         APPLICATION,
         example="/srv/mysite",
         absent=_embedded("the application is already imported; call os.chdir before you import it"),
-    ),
-    Option(
-        "env_file",
+    )
+    env_file: str | None = option(
         values.path(),
         None,
         "Set environment variables from the NAME=value lines of this file.",
@@ -280,9 +191,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         absent=_embedded(
             "the application is already imported and has read its environment; set os.environ before you import it"
         ),
-    ),
-    Option(
-        "reload",
+    )
+    reload: bool = option(
         values.boolean(),
         False,
         "Reload the application when its code changes, for development.",
@@ -293,12 +203,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "next change. Needs `pip install 'tailrace[reload]'`."
         ),
         absent=_NO_RELOAD,
-    ),
-    Option(
-        "reload_include",
+    )
+    reload_include: tuple[str, ...] = option(
         values.several(values.text("GLOB"), may_be_empty=True),
         (),
-        "With --reload, also watch these files: a path, a directory or a glob. Repeatable.",
+        "With --reload, also watch these files: a path, a directory or a glob; !GLOB ignores files. Repeatable.",
         APPLICATION,
         details=(
             "For templates, translations and settings: `templates`, `'conf/*.toml'`, `'shop/**/*.html'`. A change to "
@@ -306,23 +215,13 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "directory. `*` and `?` match characters of a name, `[ab]` matches one of these characters, and `**` "
             "matches any number of directories; `{a,b}` has no special meaning. A directory stands for all files in "
             "it. Wildcards and directories do not match `__pycache__`, `node_modules`, `site-packages` or names that "
-            "begin with a dot; spell out such names. Do not include files that the application writes."
+            "begin with a dot; spell out such names. Do not include files that the application writes. A value that "
+            "begins with `!` names files to ignore, including code, whatever other values name: `'!tests/**'`."
         ),
-        example=["templates", "conf/*.toml"],
+        example=["templates", "conf/*.toml", "!tests"],
         absent={**_NO_RELOAD, Place.WITHOUT_RELOAD: "files are not watched"},
-    ),
-    Option(
-        "reload_exclude",
-        values.several(values.text("GLOB"), may_be_empty=True),
-        (),
-        "With --reload, ignore these files, written as in --reload-include. Repeatable.",
-        APPLICATION,
-        details="Takes precedence over `--reload-include`, and also applies to code: `'tests/**'`.",
-        example=["tests"],
-        absent={**_NO_RELOAD, Place.WITHOUT_RELOAD: "files are not watched"},
-    ),
-    Option(
-        "debug",
+    )
+    debug: bool = option(
         values.boolean(),
         False,
         "Serve on one thread and show tracebacks in the browser, for development.",
@@ -337,9 +236,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
             Place.HUB: "it serves one request at a time, whereas a hub serves thousands; call tailrace.run instead",
             Place.GEVENT: "--debug serves one request at a time, --gevent thousands",
         },
-    ),
-    Option(
-        "bind",
+    )
+    bind: tuple[str, ...] = option(
         values.several(values.text("ADDRESS")),
         ("127.0.0.1:8000",),
         "Address to listen on, such as :8000, [::1]:8000 or unix:/run/app.sock. Repeatable.",
@@ -350,32 +248,33 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "for a socket that systemd or another parent opened. Port 0 picks a free port. A URL names the "
             "protocol: `http://host:port`, `uwsgi://host:port`, `http+unix:/path`, `uwsgi+unix:/path`, "
             "`uwsgi+fd://3`. Options for a single address follow a question mark: `proxy=v1`, `v2` or `any` (each "
-            "connection must begin with a PROXY header), `mode=660` (permissions of a UNIX socket), `backlog=4096`. "
-            "If `$PORT` is set, as platforms such as Heroku and Cloud Run do, the default is `0.0.0.0:$PORT`."
+            "connection must begin with a PROXY header), `mode=660` (permissions of a UNIX socket; by default, "
+            "`--umask` decides), `backlog=4096` (length of the kernel's accept queue; 2048 by default). If `$PORT` is "
+            "set, as platforms such as Heroku and Cloud Run do, the default is `0.0.0.0:$PORT`."
         ),
         short="-b",
         example=["127.0.0.1:8000", "uwsgi+unix:/run/app.sock?mode=660"],
-        foreign=Foreign("PORT", "0.0.0.0:{}", values.whole(1, 65535)),
-    ),
-    Option(
-        "trusted_proxies",
-        values.several_or("none", values.text("PEER", check=_trusted_proxy)),
+        platform_variable=PlatformVariable("PORT", "0.0.0.0:{}", values.whole(1, 65535)),
+    )
+    trusted_proxies: tuple[str, ...] = option(
+        values.several_or("none", values.text("PEER", check=check_trusted_proxy)),
         ("unix",),
         "Proxies whose forwarding headers are trusted: addresses, networks, unix, * or none. Repeatable.",
         ADDRESSES,
         details=(
             "`unix` stands for every peer on a UNIX socket, `*` for every peer, `10.0.0.0/8` for a network. A trusted "
-            "proxy supplies the client's address, scheme, host, port and prefix in the fields of `--forwarded-fields`, "
-            "in a PROXY header or in uwsgi packets. The client is the last address that is not trusted itself. From "
-            "any other peer, these fields are removed, and PROXY headers and uwsgi packets are rejected. If "
-            "`$FORWARDED_ALLOW_IPS` is set, the default is `unix` plus the peers that the variable lists."
+            "proxy supplies the client's address, scheme, host, port and prefix in the headers of "
+            "`--forwarded-headers`, in a PROXY header or in uwsgi packets. The client is the last address that is not "
+            "trusted itself. From any other peer, these headers are removed, and PROXY headers and uwsgi packets are "
+            "rejected. If only this machine can reach the server, because each `--bind` is a UNIX socket or a loopback "
+            "address, the default is `unix`, `127.0.0.0/8` and `::1`. If `$FORWARDED_ALLOW_IPS` is set, the default is "
+            "`unix` plus the peers that the variable lists."
         ),
         core="trusted_proxies",
         example=["unix", "10.0.0.0/8"],
-        foreign=Foreign("FORWARDED_ALLOW_IPS", "unix,{}"),
-    ),
-    Option(
-        "forwarded_fields",
+        platform_variable=PlatformVariable("FORWARDED_ALLOW_IPS", "unix,{}"),
+    )
+    forwarded_headers: tuple[str, ...] = option(
         values.several_or(
             "none",
             values.choice(
@@ -387,30 +286,22 @@ OPTIONS: Final[tuple[Option, ...]] = (
                 "x-forwarded-host",
                 "x-forwarded-port",
                 "x-forwarded-prefix",
-                metavar="FIELD",
+                metavar="HEADER",
             ),
         ),
         ("forwarded", "x-forwarded-for", "x-forwarded-proto"),
-        "Header fields that the trusted proxies set in every request. Repeatable.",
+        "Headers that the trusted proxies set in every request. Repeatable.",
         ADDRESSES,
         details=(
             "`forwarded`, `x-forwarded-for`, `x-forwarded-proto`, `x-forwarded-host`, `x-forwarded-port`, "
-            "`x-forwarded-prefix`, `x-forwarded` (all with that prefix), `any` or `none`. Name a field only if "
-            "the proxies replace whatever their clients send in it. All other forwarding fields are removed. A "
-            "request whose `Forwarded` and `X-Forwarded` fields disagree gets 400."
+            "`x-forwarded-prefix`, `x-forwarded` (all with that prefix), `any` or `none`. Name a header only if "
+            "the proxies replace whatever their clients send in it. All other forwarding headers are removed. A "
+            "request whose `Forwarded` and `X-Forwarded` headers disagree gets 400."
         ),
-        core="forwarded_fields",
+        core="forwarded_headers",
         example=["x-forwarded"],
-    ),
-    Option(
-        "backlog",
-        values.whole(1, 65535),
-        2048,
-        "Length of the kernel's accept queue.",
-        ADDRESSES,
-    ),
-    Option(
-        "umask",
+    )
+    umask: int | None = option(
         values.octal(),
         None,
         "File mode creation mask. Default: inherited from the parent process.",
@@ -418,17 +309,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         details="Also applies to UNIX sockets and log files.",
         example="0o027",
         absent=_WHOLE_PROCESS,
-    ),
-    Option(
-        "socket_mode",
-        values.octal(),
-        None,
-        "Permission bits of UNIX sockets, regardless of --umask.",
-        ADDRESSES,
-        example="0o660",
-    ),
-    Option(
-        "certfile",
+    )
+    certfile: tuple[str, ...] = option(
         values.several(values.path("FILE"), may_be_empty=True),
         (),
         "Certificate chain in PEM for https:// addresses. Repeatable: clients choose by host name.",
@@ -440,44 +322,32 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "[TLS](guides/tls.md)."
         ),
         example=["/etc/letsencrypt/live/shop.example/fullchain.pem"],
-    ),
-    Option(
-        "keyfile",
+    )
+    keyfile: tuple[str, ...] = option(
         values.several(values.path("FILE"), may_be_empty=True),
         (),
         "Private key in PEM of each --certfile, in the same order. Default: in the same file.",
         TLS,
         details="RSA or ECDSA, as PKCS#8, PKCS#1 or SEC 1. For encrypted keys, see `--keyfile-password-file`.",
         example=["/etc/letsencrypt/live/shop.example/privkey.pem"],
-    ),
-    Option(
-        "keyfile_password_file",
+    )
+    keyfile_password_file: str | None = option(
         values.path("FILE"),
         None,
         "File with the password of encrypted keys.",
         TLS,
         details="White space at the end of the file is ignored.",
         example="/run/secrets/key-password",
-    ),
-    Option(
-        "ocsp_file",
-        values.several(values.path("FILE"), may_be_empty=True),
-        (),
-        "OCSP response in DER for each --certfile, in the same order, sent with the certificate.",
-        TLS,
-        example=["/etc/tailrace/shop.example.ocsp"],
-    ),
-    Option(
-        "tls_min",
+    )
+    tls_min: str = option(
         values.choice("1.2", "1.3"),
         "1.2",
         "Oldest version of TLS that clients may use.",
         TLS,
         details="With either, all cipher suites have forward secrecy and authenticated encryption.",
         example="1.3",
-    ),
-    Option(
-        "client_ca",
+    )
+    client_ca: str | None = option(
         values.path("FILE"),
         None,
         "Ask clients for a certificate that one of these authorities (PEM) has signed.",
@@ -487,51 +357,34 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "`SSL_CLIENT_M_SERIAL` and `SSL_CLIENT_CERT`."
         ),
         example="/etc/tailrace/clients.pem",
-    ),
-    Option(
-        "client_cert",
+    )
+    client_cert: str = option(
         values.choice("required", "optional"),
         "required",
         "With --client-ca, whether a client without a certificate is refused.",
         TLS,
         details="A certificate that none of the authorities has signed is always refused.",
         example="optional",
-    ),
-    Option(
-        "self_signed",
+    )
+    self_signed: bool = option(
         values.boolean(),
         False,
         "Serve https:// addresses with a certificate for development, which browsers warn of.",
         TLS,
         details="It is made once, for `localhost` and the name of this machine, and kept in `~/.cache/tailrace`.",
-    ),
-    Option(
-        "redirect_http",
+    )
+    redirect_http: tuple[str, ...] = option(
         values.several(values.text("ADDRESS"), may_be_empty=True),
         (),
         "Listen here, too, and redirect requests to the first https:// address. Repeatable.",
         TLS,
         details=(
-            "The response is 308, which keeps method and body. Requests below `/.well-known/acme-challenge/` are "
-            "served instead, so that an authority can check the host over HTTP: see [TLS](guides/tls.md#certbot)."
+            "The response is 308, which keeps method and body. Requests for `/.well-known/acme-challenge/TOKEN` "
+            "are not redirected, so that an authority can check the host over HTTP: see [TLS](guides/tls.md#certbot)."
         ),
         example=["0.0.0.0:80"],
-    ),
-    Option(
-        "hsts",
-        values.text("SECONDS", check=_hsts),
-        "",
-        "Tell browsers to use HTTPS alone for this long (Strict-Transport-Security).",
-        TLS,
-        details=(
-            "`; includeSubDomains` and `; preload` may follow the number. Responses over `https://` addresses have "
-            "the field, unless the application sets one. Begin with a short time: over HTTP, a browser cannot be told "
-            "to forget it."
-        ),
-        example="31536000; includeSubDomains",
-    ),
-    Option(
-        "workers",
+    )
+    workers: int | Literal["auto"] = option(
         values.or_auto(values.whole(1, 1024)),
         1,
         "Number of worker processes. auto: one per available CPU.",
@@ -543,11 +396,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         short="-w",
         example="auto",
-        foreign=Foreign("WEB_CONCURRENCY"),
+        platform_variable=PlatformVariable("WEB_CONCURRENCY"),
         absent={**_NO_WORKERS, Place.RELOAD: "only one worker runs", Place.DEBUG: "only one process serves"},
-    ),
-    Option(
-        "preload",
+    )
+    preload: bool = option(
         values.boolean(),
         False,
         "Load the application once, before the workers are forked, so that they share its memory.",
@@ -563,45 +415,24 @@ OPTIONS: Final[tuple[Option, ...]] = (
             Place.RELOAD: "each worker must load the application itself to get the new code",
             Place.GEVENT: "what forks workers must stay unpatched: each is patched before it loads the application",
         },
-    ),
-    Option(
-        "refork",
-        values.several(values.whole(1), may_be_empty=True),
-        (),
-        "With --preload, let a worker that has processed this many requests fork the others anew. Repeatable.",
-        PROCESSES,
-        details=(
-            "By then the worker has more in memory that the others can share, such as compiled templates and caches. "
-            "It finishes its requests, calls the hook `worker_stop`, and becomes the mold. The others are then "
-            "replaced one by one. With several numbers, this happens at each. See "
-            "[Preloading](guides/preload.md#refork)."
-        ),
-        example=[1000, 10000],
-        absent={
-            **_embedded("worker processes are the caller's"),
-            Place.DEBUG_ALONE: _OF_A_MASTER[Place.DEBUG_ALONE],
-            Place.WITHOUT_PRELOAD: "there is no mold; add --preload",
-        },
-    ),
-    Option(
-        "gc",
-        values.choice("default", "freeze", "idle"),
-        "default",
+    )
+    gc: Literal["python", "freeze", "idle"] = option(
+        values.choice("python", "freeze", "idle"),
+        "freeze",
         "When Python's garbage collector runs full collections, and which objects it exempts.",
         PROCESSES,
         details=(
             "`freeze`: after the warm-up, each worker exempts the objects that the application has loaded, so that "
-            "full collections take less time. `idle`: in addition, full collections are postponed "
-            "until no request runs, within a limit. See [processes.md](processes.md#garbage-collection)."
+            "full collections take less time. `idle`: in addition, full collections are postponed until no request "
+            "runs, within a limit. `python`: neither. See [processes.md](processes.md#garbage-collection)."
         ),
         example="idle",
         absent={
             **_embedded("the collector is the caller's"),
             Place.DEBUG: "requests run one at a time, on the main thread",
         },
-    ),
-    Option(
-        "warmup",
+    )
+    warmup: tuple[str, ...] = option(
         values.several(values.text("PATH", check=_warmup), may_be_empty=True),
         (),
         "Have each new worker answer a GET request for this path before it serves. Repeatable.",
@@ -614,9 +445,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         example=["/", "https://shop.example/cart"],
         absent=_beside("the application is the caller's, who can call it before"),
-    ),
-    Option(
-        "hooks",
+    )
+    hooks: str | None = option(
         values.text("MODULE"),
         None,
         "Module or file with functions to call at startup, around requests and at exit.",
@@ -628,9 +458,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         example="mysite.hooks",
         absent=_NO_WORKERS,
-    ),
-    Option(
-        "user",
+    )
+    user: str | None = option(
         values.text("USER"),
         None,
         "Run as this user (name or number) once the sockets are bound.",
@@ -638,18 +467,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         details="Applies to the master and the workers.",
         example="www-data",
         absent=_WHOLE_PROCESS,
-    ),
-    Option(
-        "group",
+    )
+    group: str | None = option(
         values.text("GROUP"),
         None,
         "Run as this group (name or number). Default: the user's group.",
         PROCESSES,
         example="www-data",
         absent=_WHOLE_PROCESS,
-    ),
-    Option(
-        "pidfile",
+    )
+    pidfile: str | None = option(
         values.path(),
         None,
         "Write the process id of the master to this file.",
@@ -660,37 +487,25 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         example="/run/mysite/tailrace.pid",
         absent=_WHOLE_PROCESS,
-    ),
-    Option(
-        "max_requests",
+    )
+    max_requests: int = option(
         values.whole(0),
         0,
-        "Replace a worker after about this many requests, without losing any. 0: never.",
+        "Replace a worker after this many requests, or at random up to 10 % more. 0: never.",
         PROCESSES,
         details="The worker drains once its successor serves.",
         example=100_000,
         absent=_OF_A_MASTER,
-    ),
-    Option(
-        "max_requests_jitter",
-        values.whole(0),
-        0,
-        "Add up to this many requests, chosen at random, to each worker's --max-requests.",
-        PROCESSES,
-        details="It prevents the workers from all being replaced at the same time.",
-        absent=_OF_A_MASTER,
-    ),
-    Option(
-        "max_lifetime",
+    )
+    max_lifetime: float = option(
         values.seconds(zero=True),
         0.0,
         "Replace a worker after this time, shortened at random by up to 10 %. 0: never.",
         PROCESSES,
         example="12h",
         absent=_OF_A_MASTER,
-    ),
-    Option(
-        "max_rss",
+    )
+    max_rss: int | Literal["auto"] = option(
         values.or_auto(values.size()),
         0,
         "Replace a worker whose resident memory exceeds this size. 0: never. auto: before a container is full.",
@@ -701,9 +516,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         example="1GiB",
         absent=_OF_A_MASTER,
-    ),
-    Option(
-        "hang_timeout",
+    )
+    hang_timeout: float = option(
         values.seconds(zero=True),
         30.0,
         "Kill and replace a worker that hangs for this long, at least 3 s. 0: never.",
@@ -712,9 +526,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "A worker hangs if its process is stopped, or if C code does not release the interpreter. The log names "
             "its requests and shows the stacks of its threads."
         ),
-    ),
-    Option(
-        "status",
+    )
+    status: str | None = option(
         values.text("ADDRESS"),
         None,
         "Serve a live page, health checks, metrics and stacks at this address.",
@@ -728,9 +541,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         example="127.0.0.1:9000",
         absent=_OF_A_MASTER,
-    ),
-    Option(
-        "agent",
+    )
+    haproxy_agent: str | None = option(
         values.text("ADDRESS"),
         None,
         "Answer HAProxy's agent-check at this address with the server's free capacity.",
@@ -742,9 +554,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         example="127.0.0.1:9001",
         absent=_OF_A_MASTER,
-    ),
-    Option(
-        "statsd",
+    )
+    statsd: str | None = option(
         values.text("ADDRESS"),
         None,
         "Send metrics to this host:port over UDP every 10 seconds, with DogStatsD tags.",
@@ -752,9 +563,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         details="The metrics are those of `/metrics`.",
         example="127.0.0.1:8125",
         absent=_OF_A_MASTER,
-    ),
-    Option(
-        "otlp_endpoint",
+    )
+    otlp_endpoint: str | None = option(
         values.text("URL", check=_collector),
         None,
         "Export a trace of each request to this OpenTelemetry collector (OTLP over HTTP).",
@@ -762,41 +572,30 @@ OPTIONS: Final[tuple[Option, ...]] = (
         details=(
             "The status process sends spans for the queue, the application and the delivery to `/v1/traces` under this "
             "URL. The application gets a `traceparent`, so that its own spans belong to the same trace. Headers, "
-            "certificates and the service name come from the standard environment variables, such as "
-            "`OTEL_EXPORTER_OTLP_HEADERS` and `OTEL_SERVICE_NAME`. Needs `pip install 'tailrace[otlp]'`. See "
-            "[OpenTelemetry](guides/opentelemetry.md)."
+            "certificates, the service name and the sampler come from the standard environment variables, such as "
+            "`OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_SERVICE_NAME` and `OTEL_TRACES_SAMPLER`. Needs "
+            "`pip install 'tailrace[otlp]'`. See [OpenTelemetry](guides/opentelemetry.md)."
         ),
         example="http://127.0.0.1:4318",
         absent=_OF_A_MASTER,
-    ),
-    Option(
-        "otlp_sample",
-        values.share(),
-        1.0,
-        "Fraction of requests to trace, from 0 to 1, unless a trusted proxy decides.",
-        PROCESSES,
-        details=(
-            "If a proxy in `--trusted-proxies` sends a `traceparent`, its sampled flag decides instead. The flag of "
-            "any other client is ignored."
-        ),
-        example=0.1,
-        absent=_OF_A_MASTER,
-    ),
-    Option(
-        "threads",
+    )
+    threads: int = option(
         values.whole(1, 4096),
         128,
         "Maximum number of application threads. 1: for code that is not thread-safe.",
         THREADS,
-        details="Threads start on demand and exit when idle. Further requests wait, up to `--max-queue`.",
+        details=(
+            "Threads start on demand and exit when idle. Further requests wait, up to `--max-queue`. Each thread may "
+            "keep a database connection open. Keep `--workers` times `--threads` below the connection limit of the "
+            "database (100 by default in PostgreSQL), or use a pool."
+        ),
         absent={
             Place.DEBUG: _ONE_REQUEST,
             Place.HUB: "requests run in greenlets, which max_greenlets limits",
             Place.GEVENT: "requests run in greenlets, which --max-greenlets limits",
         },
-    ),
-    Option(
-        "gevent",
+    )
+    gevent: bool = option(
         values.boolean(),
         False,
         "Run each request in a greenlet on gevent's hub.",
@@ -812,9 +611,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
             Place.HUB: "it always serves with greenlets",
             Place.DEBUG: _ONE_REQUEST,
         },
-    ),
-    Option(
-        "max_greenlets",
+    )
+    max_greenlets: int = option(
         values.whole(1, 50_000),
         10_000,
         "With --gevent, maximum number of concurrent requests per worker.",
@@ -822,91 +620,46 @@ OPTIONS: Final[tuple[Option, ...]] = (
         details="Further requests wait, up to `--max-queue`.",
         example=2_000,
         absent=_LIMIT_OF_GREENLETS,
-    ),
-    Option(
-        "hub_warn",
-        values.seconds(zero=True),
-        0.1,
-        "With --gevent, log a greenlet that blocks the hub for longer than this. 0: never.",
-        GREENLETS,
-        details=(
-            "The log entry includes the stack of the greenlet. A greenlet that computes, or waits in a call that is "
-            "not patched, blocks all others."
-        ),
-        example="250ms",
-        absent=_LIMIT_OF_GREENLETS,
-    ),
-    Option(
-        "request_line_limit",
+    )
+    request_line_limit: int = option(
         values.size(64),
         8190,
         "Maximum length of a request line. Longer request lines get 414.",
         LIMITS,
         core="request_line_limit",
-    ),
-    Option(
-        "header_bytes_limit",
+    )
+    header_bytes_limit: int = option(
         values.size(256),
         65536,
         "Maximum total size of a request's header fields. Larger requests get 431.",
         LIMITS,
+        details="A request with more than 128 header fields gets 431, too.",
         core="header_bytes_limit",
-    ),
-    Option(
-        "header_count_limit",
-        values.whole(1, 65535),
-        128,
-        "Maximum number of header fields in a request. Requests with more get 431.",
-        LIMITS,
-        core="header_count_limit",
-    ),
-    Option(
-        "max_body",
+    )
+    max_body: int = option(
         values.size(),
         1 << 30,
         "Maximum size of a request body. Larger requests get 413.",
         LIMITS,
         core="max_body",
         example="100MiB",
-    ),
-    Option(
-        "client_memory",
+    )
+    client_memory: int | None = option(
         values.size(1 << 20),
         None,
         "Maximum memory that a worker holds for its clients. Default: 512 MiB.",
         LIMITS,
         details=(
-            "Above this limit, the oldest incomplete requests get 503. Half of the memory is for responses "
-            "(`--response-buffer`; the excess moves to files and does not count), and a quarter is for request bodies "
-            "(`--body-buffer`). The default is larger if these two options need more. In a container with a memory "
-            "limit, the default is a quarter of the limit divided by the number of workers, from 16 MiB to 512 MiB. "
+            "Above this limit, the oldest incomplete requests get 503. Half of the memory is for responses to slow "
+            "clients, where one response may have a sixteenth of the whole, up to 4 MiB. A quarter is for request "
+            "bodies, where one body may have an eighth of the whole, up to 64 MiB. The excess moves to files in "
+            "`TMPDIR`, which have no names. In a container with a memory limit, the default is a quarter of the limit "
+            "divided by the number of workers, from 16 MiB to 512 MiB. "
             "See [containers.md](guides/containers.md)."
         ),
         example="1GiB",
-    ),
-    Option(
-        "body_memory",
-        values.size(),
-        None,
-        "Maximum size of a request body in memory. Larger bodies are kept in temporary files.",
-        LIMITS,
-        details=(
-            "The files are in `TMPDIR` and have no names. Default: half of `--body-buffer`, but at least 1 MiB and at "
-            "most 64 MiB."
-        ),
-        example="64MiB",
-    ),
-    Option(
-        "body_buffer",
-        values.size(),
-        None,
-        "Maximum memory for all request bodies. Default: a quarter of --client-memory.",
-        LIMITS,
-        details="Above this limit, all except small bodies are kept in temporary files.",
-        example="128MiB",
-    ),
-    Option(
-        "stream_body",
+    )
+    stream_body: bool = option(
         values.boolean(),
         False,
         "Call the application before the request body has arrived.",
@@ -917,30 +670,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "Without this option, Tailrace calls the application when the whole body has arrived."
         ),
         core="stream_body",
-    ),
-    Option(
-        "response_queue",
-        values.size(4096),
-        4 << 20,
-        "Maximum memory for one response to a slow client. The rest moves to a file.",
-        LIMITS,
-        details="See `--response-spill`.",
-        core="response_queue",
-    ),
-    Option(
-        "response_buffer",
-        values.size(65536),
-        None,
-        "Maximum memory for all responses to slow clients. Default: half of --client-memory.",
-        LIMITS,
-        details=(
-            "The maximum is three quarters of `--client-memory`. The excess moves to temporary files; see "
-            "`--response-spill`."
-        ),
-        example="256MiB",
-    ),
-    Option(
-        "response_spill",
+    )
+    response_spill: int = option(
         values.size(),
         4 << 30,
         "Maximum size of all responses in temporary files. 0: no files.",
@@ -952,31 +683,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         core="response_spill",
         example="20GiB",
-    ),
-    Option(
-        "max_queue",
+    )
+    max_queue: int = option(
         values.whole(1, 1_000_000),
         2048,
         "Maximum number of requests waiting for a thread, per worker. Further requests get 503.",
         LIMITS,
         details="With `--gevent`, requests wait for a greenlet. The 503 response has a `Retry-After` field.",
         core="max_queue",
-    ),
-    Option(
-        "max_connections",
-        values.whole(1, 10_000_000),
-        100_000,
-        "Maximum number of connections per worker.",
-        LIMITS,
-        details=(
-            "A worker raises its limit on open files as far as possible. If that limit is too low, the worker keeps "
-            "fewer connections. At the maximum, each new client causes the connection that has been idle the longest "
-            "to be closed. If none is idle, new clients wait in the kernel's queue."
-        ),
-        core="max_connections",
-    ),
-    Option(
-        "max_connections_per_client",
+    )
+    max_connections_per_client: int = option(
         values.whole(0, 60_000),
         0,
         "Maximum number of connections of one client, to all workers together. 0: no limit.",
@@ -988,9 +704,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         core="client_connections",
         example=100,
-    ),
-    Option(
-        "max_requests_per_client",
+    )
+    max_requests_per_client: tuple[int, int] | None = option(
         values.rate(),
         None,
         "Maximum rate of requests of one client, such as 10/s, 600/min or 5000/h; more get 429.",
@@ -1002,9 +717,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         core="client_rate",
         example="600/min",
-    ),
-    Option(
-        "request_timeout",
+    )
+    request_timeout: float = option(
         values.seconds(zero=True),
         0.0,
         "Maximum time for the application to process a request; then 504. 0: no limit.",
@@ -1016,9 +730,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         core="request_timeout",
         example=30,
-    ),
-    Option(
-        "cancel_on_disconnect",
+    )
+    cancel_on_disconnect: Literal["off", "safe", "all"] = option(
         values.choice("off", "safe", "all"),
         "off",
         "Which requests to cancel when their client disconnects.",
@@ -1031,24 +744,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         core="cancel_on_disconnect",
         example="safe",
         absent={Place.DEBUG: "requests run on the thread that would see the client disconnect"},
-    ),
-    Option(
-        "half_close",
-        values.choice("continue", "disconnect"),
-        "continue",
-        "How to treat a client that closes only its sending direction.",
-        LIMITS,
-        details=(
-            "`continue`: the client still waits for its response. `disconnect`: the client has left. A client or proxy "
-            "that closes its TCP connection while its request is processed looks the same, so use `disconnect` behind "
-            "nginx over TCP. See [Disconnected clients](guides/disconnected-clients.md#what-counts-as-a-disconnect)."
-        ),
-        core="half_close",
-        example="disconnect",
-        absent={Place.DEBUG: "requests run on the thread that would see the client disconnect"},
-    ),
-    Option(
-        "queue_timeout",
+    )
+    queue_timeout: float = option(
         values.seconds(zero=True),
         0.0,
         "Maximum time that a request waits for a thread; then 503. 0: no limit.",
@@ -1056,74 +753,55 @@ OPTIONS: Final[tuple[Option, ...]] = (
         details="With `--gevent`, requests wait for a greenlet. The 503 response has a `Retry-After` field.",
         core="queue_timeout",
         example=10,
-    ),
-    Option(
-        "header_timeout",
+    )
+    header_timeout: float = option(
         values.seconds(zero=False),
         15.0,
         "Maximum time from the first byte of a request head to its last; then 408.",
         TIMES,
         core="header_timeout",
-    ),
-    Option(
-        "body_timeout",
+    )
+    body_timeout: float = option(
         values.seconds(zero=False),
         30.0,
         "Maximum pause between two parts of a request body; then 408.",
         TIMES,
+        details=(
+            "Once this time has passed, the body must also have arrived at an average of at least 240 bytes per second."
+        ),
         core="body_timeout",
-    ),
-    Option(
-        "idle_timeout",
+    )
+    keepalive_timeout: float = option(
         values.seconds(zero=False),
         75.0,
         "Close a connection without a request after this time.",
         TIMES,
         details="It should be longer than the idle timeout of a proxy in front.",
-        core="idle_timeout",
-    ),
-    Option(
-        "write_timeout",
+        core="keepalive_timeout",
+    )
+    write_timeout: float = option(
         values.seconds(zero=False),
         60.0,
         "Disconnect a client that accepts no response data for this long.",
         TIMES,
-        core="write_timeout",
-    ),
-    Option(
-        "min_body_rate",
-        values.size(),
-        240,
-        "Minimum rate of a request body, in bytes per second; below it, 408. 0: any rate.",
-        TIMES,
-        details="Tailrace measures the average rate, and checks it once `--body-timeout` has passed.",
-        core="min_body_rate",
-    ),
-    Option(
-        "min_response_rate",
-        values.size(),
-        240,
-        "Minimum rate at which a client reads a response, in bytes per second. 0: any rate.",
-        TIMES,
         details=(
-            "Tailrace measures the average rate while response data is waiting, and checks it once `--write-timeout` "
-            "has passed. Slower clients are disconnected."
+            "Once response data has been waiting for this time, the client must also accept an average of at least 240 "
+            "bytes per second."
         ),
-        core="min_response_rate",
-    ),
-    Option(
-        "graceful_timeout",
+        core="write_timeout",
+    )
+    graceful_timeout: float = option(
         values.seconds(zero=True),
-        30.0,
+        20.0,
         "Time for requests in flight to finish after SIGTERM or SIGINT.",
         TIMES,
         details=(
-            "A second signal stops the server at once. With `--reload`, the default is 1 s, and the option also "
-            "applies when files have changed."
+            "A second signal stops the server at once. The default and the 5 s that workers have afterwards fit into "
+            "the 30 s of a Kubernetes pod. With `--reload`, the default is 1 s, and the option also applies when files "
+            "have changed."
         ),
-    ),
-    Option(
-        "shutdown_delay",
+    )
+    shutdown_delay: float = option(
         values.seconds(zero=True),
         0.0,
         "Keep serving for this long after SIGTERM, while /ready answers 503.",
@@ -1136,9 +814,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         example=5,
         absent=_OF_A_MASTER,
-    ),
-    Option(
-        "reload_trial",
+    )
+    reload_trial: float = option(
         values.seconds(zero=True),
         0.0,
         "After SIGHUP, try the new code in one worker for this long, beside the old workers.",
@@ -1151,23 +828,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         example=10,
         absent=_OF_A_MASTER,
-    ),
-    Option(
-        "hold_writes",
-        values.seconds(zero=True, most=0.01),
-        0.001,
-        "Batch small responses for up to this long while other requests are waiting. 0: off.",
-        RESPONSES,
-        details=(
-            "Batching means fewer wake-ups and higher throughput. It applies to complete responses of up to 16 KiB to "
-            "GET, HEAD, OPTIONS or TRACE. The maximum is 10 ms. With 0, each response is sent at once, as is the first "
-            "block of a generator, which may otherwise wait for 1 ms."
-        ),
-        core="hold_writes",
-        example=0,
-    ),
-    Option(
-        "root_path",
+    )
+    root_path: str = option(
         values.text("PATH", check=_root_path),
         "",
         "URL path under which the application is mounted (SCRIPT_NAME).",
@@ -1175,17 +837,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
         details="This path is removed from the start of `PATH_INFO`.",
         core="root_path",
         example="/app",
-    ),
-    Option(
-        "url_scheme",
+    )
+    url_scheme: str = option(
         values.choice("http", "https"),
         "http",
         "Value of wsgi.url_scheme. Set https if a proxy in front terminates TLS.",
         RESPONSES,
         core="url_scheme",
-    ),
-    Option(
-        "underscore_headers",
+    )
+    underscore_headers: str = option(
         values.choice("drop", "keep", "refuse"),
         "drop",
         "What to do with request fields that have an underscore in their name.",
@@ -1195,17 +855,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "on, and `refuse` answers the request with 400."
         ),
         core="underscore_headers",
-    ),
-    Option(
-        "server_header",
+    )
+    server_header: str = option(
         values.text("TEXT", check=_field_value),
         "tailrace",
         "Server field of responses in which the application sets none. Empty: no field.",
         RESPONSES,
         core="server_header",
-    ),
-    Option(
-        "server_timing",
+    )
+    server_timing: bool = option(
         values.boolean(),
         False,
         "Add a Server-Timing field, which browsers' developer tools show.",
@@ -1215,9 +873,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "block."
         ),
         core="server_timing",
-    ),
-    Option(
-        "early_hints",
+    )
+    early_hints: bool = option(
         values.boolean(),
         False,
         "Let the application send 103 Early Hints with environ['wsgi.early_hints'].",
@@ -1228,43 +885,34 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "[Early Hints](http.md#early-hints)."
         ),
         core="early_hints",
-    ),
-    Option(
-        "compress",
+    )
+    compress: bool = option(
         values.boolean(),
         False,
-        "Compress responses of the application with zstd, gzip or Brotli.",
+        "Compress responses of the application with zstd, gzip or Brotli, and static files.",
         RESPONSES,
         details=(
             "The coding depends on the client's `Accept-Encoding`. Separate threads compress, so that application "
             "threads do not wait. Do not compress pages that contain both a secret and text from the request, since "
-            "their length then reveals the secret (BREACH). See [Compression](guides/compression.md)."
+            "their length then reveals the secret (BREACH). Text-like static files of 256 bytes to 8 MiB without a "
+            "compressed sibling are compressed with Brotli or gzip on first use, and kept in memory "
+            "(`--static-memory`). See [Compression](guides/compression.md)."
         ),
         core="compress",
-    ),
-    Option(
-        "compress_types",
+    )
+    compress_types: tuple[str, ...] = option(
         values.several(values.text("TYPE", check=_media_type), may_be_empty=True),
         (),
         "Media types to compress, such as application/json or text/*. Repeatable.",
         RESPONSES,
         details=(
             "Default: text, JSON, XML, JavaScript and other types that become smaller, but not `text/event-stream`. "
-            "Named types replace the default."
+            "Named types replace the default. The option does not apply to static files."
         ),
         core="compress_types",
         example=["text/*", "application/json"],
-    ),
-    Option(
-        "compress_min_size",
-        values.size(),
-        1024,
-        "Minimum length of a response to compress, if the length is known in advance.",
-        RESPONSES,
-        core="compress_min_size",
-    ),
-    Option(
-        "request_id",
+    )
+    request_id: str = option(
         values.text("HEADER", check=_request_id),
         "",
         "Give each request an id in this header field, such as X-Request-ID. none: off.",
@@ -1277,9 +925,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         core="request_id",
         example="X-Request-ID",
-    ),
-    Option(
-        "static",
+    )
+    static: tuple[tuple[str, str], ...] = option(
         values.pairs(static_values.mount, "PREFIX=FOLDER", "/assets=./dist", static_values.write_mount),
         (),
         "Serve the files of a folder under a URL path, without the application. Repeatable.",
@@ -1287,31 +934,32 @@ OPTIONS: Final[tuple[Option, ...]] = (
         details=(
             "With `/assets=./dist`, `./dist/app.js` is served as `/assets/app.js`. Missing files get 404. If several "
             "paths match, the longest one applies; `/` matches every path. A relative folder is relative to the "
-            "current directory. `tailrace static list` shows what is served."
+            "current directory. Clients that accept it get a compressed file beside the named one: `app.js.br`, "
+            "`app.js.zst` or `app.js.gz`. `tailrace static list` shows what is served."
         ),
         example=["/assets=./dist", "/media=/srv/media"],
-    ),
-    Option(
-        "overlay",
+    )
+    overlay: str | None = option(
         values.path("FOLDER"),
         None,
         "Serve the files of this folder at /; the application answers everything else.",
         STATIC,
         details="For files such as `favicon.ico` and `robots.txt`.",
         example="./public",
-    ),
-    Option(
-        "spa",
-        values.file_below(),
-        None,
-        "Send this file of a --static folder for missing paths (single-page applications).",
+    )
+    static_fallback: tuple[tuple[str, str], ...] = option(
+        values.pairs(static_values.fallback, "STATUS=FILE", "404=404.html", "{}={}".format),
+        (),
+        "Send this file of a --static folder for missing files, with status 404 or 200. Repeatable.",
         STATIC,
-        details="The status is 200. The option applies to missing paths whose last part has no extension.",
-        core="static_fallback",
-        example="index.html",
-    ),
-    Option(
-        "sendfile_root",
+        details=(
+            "`404=404.html` sends an error page. `200=index.html` is for single-page applications, and applies to "
+            "paths whose last part has no extension. If you set both, all other paths get the error page. The file is "
+            "relative to the --static folder of the path."
+        ),
+        example=["200=index.html", "404=404.html"],
+    )
+    sendfile_root: tuple[tuple[str | None, str], ...] = option(
         values.pairs(
             static_values.mount,
             "FOLDER|PREFIX=FOLDER",
@@ -1329,36 +977,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "write `=FOLDER`. Without this option, these fields are sent to the client."
         ),
         example=["/srv/media", "/protected=/srv/media"],
-    ),
-    Option(
-        "static_index",
-        values.names("NAMES"),
+    )
+    static_index: tuple[str, ...] = option(
+        values.several(values.text("NAMES", check=static_values.index), may_be_empty=True, splits=True),
         ("index.html",),
         "Index files, separated by commas; the first that exists is served for a folder. Empty: none.",
         STATIC,
         core="static_index",
         example=["index.html", "index.htm"],
-    ),
-    Option(
-        "static_listing",
-        values.boolean(),
-        False,
-        "Serve a directory listing for a --static folder without an index file.",
-        STATIC,
-        details="The page lists up to 10,000 files and folders with their sizes and dates.",
-        core="static_listing",
-    ),
-    Option(
-        "static_404",
-        values.file_below(),
-        None,
-        "Send this file of a --static folder, with status 404, for missing files.",
-        STATIC,
-        core="static_not_found",
-        example="404.html",
-    ),
-    Option(
-        "static_cache",
+    )
+    static_cache: tuple[tuple[str, str], ...] = option(
         values.pairs(static_values.cache_rule, "PATTERN=VALUE", "/assets=1y,immutable", static_values.write_cache_rule),
         (),
         "Cache-Control of static files that match a pattern. Repeatable.",
@@ -1372,9 +1000,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "`fingerprinted=public,1y,immutable`."
         ),
         example=["/assets=1y,immutable", "*.html=no-cache"],
-    ),
-    Option(
-        "mime",
+    )
+    mime: tuple[tuple[str, str], ...] = option(
         values.pairs(static_values.media_type, ".EXT=TYPE", ".data=text/plain", ".{}={}".format),
         (),
         "Content-Type of static files with this extension. Repeatable.",
@@ -1382,72 +1009,25 @@ OPTIONS: Final[tuple[Option, ...]] = (
         details="The type is sent as written.",
         core="static_types",
         example=[".data=text/plain"],
-    ),
-    Option(
-        "static_symlinks",
+    )
+    static_symlinks: str = option(
         values.choice("beneath", "never", "follow"),
         "beneath",
         "Symbolic links to follow: those that stay inside the folder, none, or all.",
         STATIC,
         core="static_symlinks",
-    ),
-    Option(
-        "static_dotfiles",
-        values.choice("well-known", "never", "all"),
-        "well-known",
-        "Names with a leading dot to serve: .well-known only, none, or all.",
-        STATIC,
-        details="`.well-known` is served only at the top of a folder.",
-        core="static_dotfiles",
-    ),
-    Option(
-        "static_precompressed",
-        values.boolean(),
-        True,
-        "Send app.js.br, app.js.zst or app.js.gz, if it exists, to clients that accept it.",
-        STATIC,
-        core="static_precompressed",
-    ),
-    Option(
-        "static_compress",
-        values.boolean(),
-        False,
-        "Compress text-like files with Brotli or gzip on first use and cache the result.",
-        STATIC,
-        details=(
-            "The result stays in memory (`--static-memory`). Files are compressed in the background, so the first "
-            "client gets the uncompressed file. The option applies to files of 256 bytes to 8 MiB without a compressed "
-            "sibling."
-        ),
-        core="static_compress",
-    ),
-    Option(
-        "static_memory",
+    )
+    static_memory: int = option(
         values.size(),
         32 << 20,
         "Maximum memory per worker for static files, including compressed versions.",
         STATIC,
+        details="Files of up to 64 KiB are kept in memory. "
+        f"Each worker also keeps up to {MAX_OPEN_FILES} larger files open.",
         core="static_memory",
         example="128MiB",
-    ),
-    Option(
-        "static_memory_file",
-        values.size(),
-        64 << 10,
-        "Maximum size of a static file that is kept in memory.",
-        STATIC,
-        core="static_memory_file",
-    ),
-    Option(
-        "static_descriptors",
-        values.whole(0, 1_000_000),
-        512,
-        "Maximum number of static files that each worker keeps open.",
-        STATIC,
-        core="static_descriptors",
-    ),
-    Option(
-        "access_log",
+    )
+    access_log: str | None = option(
         values.path("DESTINATION", check=_access_log),
         None,
         "Write one line per response to this file or another destination of --log; - is standard output.",
@@ -1459,10 +1039,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         core="access_log",
         example="/var/log/tailrace/access.log",
-    ),
-    Option(
-        "access_log_format",
-        values.text("combined|common|json|FORMAT", check=_log_format),
+    )
+    access_log_format: str = option(
+        values.text("combined|common|json|FORMAT", check=check_access_log_format),
         "combined",
         "Format of the access log: a name, or a text with atoms such as {status}.",
         LOGS,
@@ -1475,9 +1054,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         core="access_log_format",
         example="{client} {method} {target} {status} {duration_ms}",
-    ),
-    Option(
-        "slow",
+    )
+    slow_request_log: float = option(
         values.seconds(zero=True),
         0.0,
         "Log a request that runs longer than this, with its stack. 0: never.",
@@ -1486,11 +1064,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "The request is logged while it is still running, with its phase and the stack of its thread or greenlet. "
             "It is logged again when it ends, with a breakdown of its time."
         ),
-        core="slow",
+        core="slow_request_log",
         example="1s",
-    ),
-    Option(
-        "query_masking",
+    )
+    query_masking: str = option(
         values.choice("secrets", "all", "none"),
         "secrets",
         "Query string values to show as *** in the server's log and on status pages.",
@@ -1502,9 +1079,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         core="query_masking",
         example="all",
-    ),
-    Option(
-        "log",
+    )
+    log: str = option(
         values.path("DESTINATION", check=_log),
         "stderr",
         "Destination of the server's own log: stderr, stdout, a file, syslog, syslog://HOST:514 or journal.",
@@ -1516,26 +1092,23 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         example="syslog",
         absent=_HANDLER_OF_THE_PROGRAM,
-    ),
-    Option(
-        "log_format",
+    )
+    log_format: str = option(
         values.choice("text", "json"),
         "text",
         "Format of the server's own log: lines of text, or one JSON object per entry.",
         LOGS,
         example="json",
         absent=_HANDLER_OF_THE_PROGRAM,
-    ),
-    Option(
-        "log_level",
+    )
+    log_level: str = option(
         values.choice("debug", "info", "warning", "error"),
         "info",
         "Minimum level of the server's own log.",
         LOGS,
         absent=_LOG_OF_THE_PROGRAM,
-    ),
-    Option(
-        "log_config",
+    )
+    log_config: str | None = option(
         values.path("FILE"),
         None,
         "Configure Python's logging from this .toml or .json file, instead of --log, --log-format and --log-level.",
@@ -1546,8 +1119,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         example="logging.toml",
         absent=_beside("the caller sets up logging; call logging.config.dictConfig"),
-    ),
-)
+    )
+
+
+OPTIONS: Final = tuple(Option(each.name, **each.metadata) for each in fields(OptionValues))
 
 BY_NAME: Final[dict[str, Option]] = {option.name: option for option in OPTIONS}
 

@@ -1,18 +1,18 @@
 """Option values and where each came from: command line, then environment, then file, then default.
 
 `resolve` serves the command line and reads the environment and files; `from_keywords` serves programs that embed
-Tailrace and reads neither, so that a library call does what its arguments say. `effective` makes the settings of the
-server from the result.
+Tailrace and reads neither, so that a library call does what its arguments say. `Settings.effective` is what the server
+uses.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import stat
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,23 +23,20 @@ from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.unknown import nearest
 from tailrace.errors import ConfigError
 from tailrace.logs import log
-from tailrace.system import cgroup
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tailrace.system import binds, cgroup
 
 CONFIG_VARIABLE: Final = "TAILRACE_CONFIG"
 DEFAULT: Final = "default"
 # The default of graceful_timeout with --reload (seconds): who saves a file waits for the new code.
 _RELOAD_GRACE: Final = 1.0
+# The default of trusted_proxies if all addresses are UNIX sockets or of the loopback interface.
+_THIS_MACHINE: Final = ("unix", "127.0.0.0/8", "::1")
 _LIMITS_OF_CLIENTS: Final = ("max_requests_per_client", "max_connections_per_client")
 _ALL_TRUSTED: Final = (
     "no effect with --trusted-proxies *: trusted peers are not limited; name the addresses of the proxies instead"
 )
 # An error shows at most this many characters of a wrong value.
-_MOST_SHOWN: Final = 200
+_MAX_SHOWN: Final = 200
 _NAMES: Final = {name: name for name in BY_NAME}
 _VARIABLES: Final = {option.variable: option.name for option in OPTIONS} | {CONFIG_VARIABLE: "config"}
 # Kubernetes sets these variables in every container of a namespace that has a service called "tailrace" or
@@ -48,6 +45,14 @@ _SERVICE_VARIABLE: Final = re.compile(
     r"TAILRACE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
 _SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://.*")
+# gunicorn's options; often left over after a migration.
+_GUNICORN: Final = "GUNICORN_CMD_ARGS"
+_OF_A_PROJECT: Final = (
+    "; in this file, options belong at the top level: remove the table header ([tool.tailrace] is for pyproject.toml)"
+)
+# Position in the parser's message, and a line with an unquoted value.
+_LINE: Final = re.compile(r"\(at line (\d+), column \d+\)")
+_UNQUOTED: Final = re.compile(r"""\s*([\w-]+)\s*=\s*([^\s"'\[\]{}#][^"'\[\]{}#]*?)\s*(?:#.*)?""")
 # Finds our table in a file that is not valid TOML.
 _OUR_TABLE: Final = re.compile(r"""^\s*\[*\s*tool\s*\.\s*["']?tailrace\b""", re.MULTILINE)
 
@@ -59,18 +64,30 @@ class Setting(NamedTuple):
     source: str
 
 
-Settings = dict[str, Setting]
+class Settings(dict[str, Setting]):
+    """The setting of each option, by name; not changed once it is made."""
 
+    @functools.cached_property
+    def machine(self) -> cgroup.Machine:
+        """What the server may use, as it was at the first call."""
+        return cgroup.machine()
 
-def effective(settings: Settings) -> ServerSettings:
-    """The values alone, with what follows from `debug` and `reload`, and the machine as it is now."""
-    values = {name: setting.value for name, setting in settings.items()}
-    if values["debug"] or values["reload"]:
-        values["workers"] = 1
-    if values["debug"]:
-        # A breakpoint stops the only thread for any time.
-        values["hang_timeout"] = 0.0
-    return ServerSettings(cgroup.machine(), **values)
+    @functools.cached_property
+    def effective(self) -> ServerSettings:
+        """The values alone, with what follows from `debug` and `reload`, and the machine."""
+        values = {name: setting.value for name, setting in self.items()}
+        if values["debug"] or values["reload"]:
+            values["workers"] = 1
+        if values["debug"]:
+            # A breakpoint stops the only thread for any time.
+            values["hang_timeout"] = 0.0
+        return ServerSettings(machine=self.machine, **values)
+
+    def changed(self, changes: Mapping[str, Setting]) -> Settings:
+        """With other settings of some options, on the same machine."""
+        changed = Settings({**self, **changes})
+        changed.machine = self.machine
+        return changed
 
 
 def resolve(
@@ -91,7 +108,8 @@ def resolve(
     for key, raw in table.items():
         name = key.replace("-", "_")
         if name not in BY_NAME:
-            raise ConfigError(f"{file}: unknown key {key!r}{nearest(name, _NAMES)}")
+            remedy = _OF_A_PROJECT if name in ("tailrace", "tool") else nearest(name, _NAMES)
+            raise ConfigError(f"{file}: unknown key {key!r}{remedy}")
         settings[name] = Setting(_read(BY_NAME[name], raw, f"{file}: {key} ="), file)
     for variable, text in environ.items():
         if variable == CONFIG_VARIABLE:
@@ -102,6 +120,11 @@ def resolve(
         elif variable.startswith("TAILRACE_") and not _is_of_a_service(variable, text):
             # A warning and no error: other programs set variables, too.
             warn(f"the variable {variable} is ignored: there is no such option{nearest(variable, _VARIABLES)}")
+    if environ.get(_GUNICORN, "").strip():
+        warn(
+            f'the variable {_GUNICORN} is ignored: convert it with `tailrace migrate "gunicorn ${_GUNICORN}"`, then '
+            "unset it"
+        )
     for name, raw in command_line.items():
         option = BY_NAME[name]
         source = option.kind.metavar if option.positional else option.flag
@@ -111,30 +134,39 @@ def resolve(
             settings[option.name] = _default(option, environ)
     if settings["reload"].value and settings["graceful_timeout"].source == DEFAULT:
         settings["graceful_timeout"] = Setting(_RELOAD_GRACE, f"{DEFAULT} with --reload")
-    return settings
+    _trust_this_machine(settings)
+    return Settings(settings)
+
+
+def _trust_this_machine(settings: dict[str, Setting]) -> None:
+    """By default, a server that only this machine can reach trusts the proxies on it."""
+    if settings["trusted_proxies"].source == DEFAULT and binds.are_local(settings["bind"].value):
+        settings["trusted_proxies"] = Setting(_THIS_MACHINE, f"{DEFAULT}: only this machine can reach the addresses")
 
 
 def _default(option: Option, environ: Mapping[str, str]) -> Setting:
     """What holds if nothing else is said."""
-    foreign = option.foreign
-    if foreign is None or (text := environ.get(foreign.variable, "").strip()) == "":
+    variable = option.platform_variable
+    if variable is None or (text := environ.get(variable.name, "").strip()) == "":
         return Setting(option.default, DEFAULT)
     try:
-        if foreign.kind is not None:
-            _read(replace(option, kind=foreign.kind), text, f"{foreign.variable} =")
-        return Setting(_read(option, foreign.written.format(text), f"{foreign.variable} ="), foreign.variable)
+        if variable.kind is not None:
+            _read(option._replace(kind=variable.kind), text, f"{variable.name} =")
+        return Setting(_read(option, variable.written.format(text), f"{variable.name} ="), variable.name)
     except ConfigError as error:
         raise ConfigError(f"{error}; correct it, or set {option.flag}, which takes precedence") from None
 
 
 def is_chosen(option: Option, setting: Setting) -> bool:
     """Whether somebody has chosen the value for Tailrace: it is no default, and not from a variable of a platform."""
-    return setting.source != DEFAULT and (option.foreign is None or setting.source != option.foreign.variable)
+    return setting.source != DEFAULT and (
+        option.platform_variable is None or setting.source != option.platform_variable.name
+    )
 
 
 def from_the_platform(settings: Settings) -> str:
     """The options whose values come from variables of a platform, in words; empty if there are none."""
-    chosen, said = effective(settings), []
+    chosen, said = settings.effective, []
     for option in OPTIONS:
         value, source = settings[option.name]
         # --debug and --reload have one worker.
@@ -165,7 +197,8 @@ def from_keywords(given: Mapping[str, object], place: Place | None = None) -> Se
         if place is not None and place in option.absent:
             raise ConfigError(f"{place.value} does not take {name!r}: {option.absent[place]}")
         settings[name] = Setting(_read(option, raw, f"{name} ="), "argument")
-    return settings
+    _trust_this_machine(settings)
+    return Settings(settings)
 
 
 def without_effect(settings: Settings, *, has_master: bool) -> list[str]:
@@ -173,7 +206,7 @@ def without_effect(settings: Settings, *, has_master: bool) -> list[str]:
 
     Raises ConfigError for options that contradict each other.
     """
-    chosen = effective(settings)
+    chosen = settings.effective
     places = [
         place
         for place, holds in (
@@ -183,7 +216,6 @@ def without_effect(settings: Settings, *, has_master: bool) -> list[str]:
             (Place.GEVENT, chosen.gevent),
             (Place.WITHOUT_GEVENT, not chosen.gevent),
             (Place.WITHOUT_RELOAD, not chosen.reload),
-            (Place.WITHOUT_PRELOAD, not chosen.preload),
         )
         if holds
     ]
@@ -213,8 +245,8 @@ def _read(option: Option, raw: object, place: str) -> Any:
         return option.kind.read(raw)
     except ValueError as error:
         shown = repr(", ".join(map(str, raw)) if isinstance(raw, (list, tuple)) else raw)
-        if len(shown) > _MOST_SHOWN:
-            shown = f"{shown[:_MOST_SHOWN]}..."
+        if len(shown) > _MAX_SHOWN:
+            shown = f"{shown[:_MAX_SHOWN]}..."
         raise ConfigError(f"{place} {shown}: {error}") from None
 
 
@@ -257,13 +289,29 @@ def _parse(path: Path, remedy: str = "") -> dict[str, object]:
 
 def _document(text: bytes, path: Path) -> dict[str, object]:
     """What the file says. Raises ConfigError that names the line."""
+    # Imported here, since most servers have no file.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
     try:
         return tomllib.loads(text.decode())
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}: not valid TOML: not UTF-8 (at line {line})") from None
     except (ValueError, RecursionError) as error:  # also numbers and nesting beyond what Python takes
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+        raise ConfigError(f"{path}: not valid TOML: {error}{_quoted(text, str(error))}") from None
+
+
+def _quoted(text: bytes, error: str) -> str:
+    """Suffix for the error message about an unquoted value; empty for any other mistake."""
+    line = _LINE.search(error)
+    lines = text.decode().split("\n")
+    found = _UNQUOTED.fullmatch(lines[int(line[1]) - 1]) if line and int(line[1]) <= len(lines) else None
+    if found is None or len(found[2]) > _MAX_SHOWN:
+        return ""
+    lower = found[2].lower()
+    return f"; write {found[1]} = {lower}" if lower in ("true", "false") else f'; write {found[1]} = "{found[2]}"'
 
 
 def _project_table(path: Path) -> dict[str, object]:

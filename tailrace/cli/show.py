@@ -7,13 +7,13 @@ import json
 from tailrace.cli.option import GROUPS
 from tailrace.cli.options import BY_NAME, OPTIONS
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.cli.settings import Settings, effective
+from tailrace.cli.settings import Settings
 from tailrace.logs import log
 
 
 def as_json(settings: Settings) -> str:
     """A JSON object with the value and the source of each option, and with what follows from the machine."""
-    machine = _of_the_machine(effective(settings))
+    machine = _of_the_machine(settings.effective)
     shown: dict[str, dict[str, object]] = {
         name: {"value": BY_NAME[name].kind.write(value) if value is not None else None, "source": source}
         for name, (value, source) in settings.items()
@@ -25,7 +25,7 @@ def as_json(settings: Settings) -> str:
 
 def as_toml(settings: Settings) -> str:
     """A TOML file that `--config` takes; settings without a value are comments."""
-    machine = _of_the_machine(effective(settings))
+    machine = _of_the_machine(settings.effective)
     lines = []
     for group in GROUPS:
         lines.append(f"# {group}")
@@ -50,7 +50,7 @@ def _of_the_machine(chosen: ServerSettings) -> dict[str, str]:
         shown["workers"] = f"{chosen.worker_count} for {machine.cpus_shown}"
     if chosen.client_memory is None and machine.memory is not None:
         workers = log.counted(chosen.worker_count, "worker")
-        shown["client_memory"] = f"{chosen.memory[0] >> 20} MiB for {machine.memory_shown} and {workers}"
+        shown["client_memory"] = f"{chosen.memory >> 20} MiB for {machine.memory_shown} and {workers}"
     if (most := chosen.memory_in_use_limit) is not None:
         shown["max_rss"] = f"{most >> 20} MiB in use for {machine.memory_shown}"
     return shown

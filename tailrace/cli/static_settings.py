@@ -8,27 +8,17 @@ from tailrace.cli.options import BY_NAME
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.static_values import FINGERPRINTED
 
-# What these options are about. --spa and --static-404 without --static are errors.
-_OF_MOUNTS: Final = ("static_index", "static_listing")
-_OF_FILES: Final = (
-    "static_cache",
-    "static_dotfiles",
-    "static_precompressed",
-    "static_compress",
-    "static_memory",
-    "static_descriptors",
-)
-_OF_ALL: Final = ("mime", "static_symlinks", "static_memory_file")
 _REMEDY: Final = "name a folder, as in --static /assets=./dist"
 
 
 def without_effect(settings: ServerSettings) -> list[str]:
     """A line for each reason."""
     lines = []
+    # --static-fallback without --static is an error.
     for names, needed in (
-        (_OF_MOUNTS, ("static",)),
-        (_OF_FILES, ("static", "overlay")),
-        (_OF_ALL, ("static", "overlay", "sendfile_root")),
+        (("static_index",), ("static",)),
+        (("static_cache", "static_memory"), ("static", "overlay")),
+        (("mime", "static_symlinks"), ("static", "overlay", "sendfile_root")),
     ):
         flags = [BY_NAME[name].flag for name in names if getattr(settings, name) != BY_NAME[name].default]
         if flags and not any(getattr(settings, name) for name in needed):

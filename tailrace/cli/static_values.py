@@ -34,7 +34,7 @@ _NO_FIELD: Final = "none"
 _DURATION: Final = re.compile(r"([0-9]+)([smhdwy]?)", re.IGNORECASE | re.ASCII)
 _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800, "y": 31_536_000}
 # RFC 9111 section 1.2.2.
-_MOST_SECONDS: Final = 1 << 31
+_MAX_SECONDS: Final = 1 << 31
 
 
 def mount(prefix: str, folder: str) -> tuple[str, str]:
@@ -73,6 +73,23 @@ def write_root(prefix: str | None, folder: str) -> str:
     if prefix is not None:
         return write_mount(prefix, folder)
     return f"={folder}" if "=" in folder else folder
+
+
+def fallback(status: str, file: str) -> tuple[str, str]:
+    """A status, and the path of a file below a folder that is not known yet."""
+    if status not in ("200", "404"):
+        raise ValueError(f"must begin with the status 404 or 200, such as 404={file or '404.html'}")
+    parts = file.removeprefix("./").split("/")
+    if "" in parts or "." in parts or ".." in parts:
+        raise ValueError(f"must name a file below the folder, such as {status}=index.html")
+    return status, "/".join(parts)
+
+
+def index(name: str) -> str:
+    """The name of a file that is sent for its folder."""
+    if "/" in name or name in (".", ".."):
+        raise ValueError(f"must be file names without a slash, and {name!r} is not")
+    return name
 
 
 def media_type(extension: str, name: str) -> tuple[str, str]:
@@ -119,8 +136,8 @@ def _directive(word: str) -> str:
     if (not equals or name in _TIMES) and (found := _DURATION.fullmatch(time)):
         # Not int(), which refuses thousands of digits with a message of its own.
         seconds = int(found[1][:12]) * _SECONDS[found[2]]
-        if seconds > _MOST_SECONDS or len(found[1]) > 12:
-            raise ValueError(f"{time} is too long: at most {_MOST_SECONDS} seconds, or 68y")
+        if seconds > _MAX_SECONDS or len(found[1]) > 12:
+            raise ValueError(f"{time} is too long: at most {_MAX_SECONDS} seconds, or 68y")
         return f"{name or _TIMES[0]}={seconds}"
     near = difflib.get_close_matches(word, [*_WORDS, *_TIMES, _NO_FIELD], n=1)
     hint = f"did you mean {near[0]}?; " if near and near[0] != word else ""

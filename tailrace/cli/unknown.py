@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tailrace.foreign.find import Entry
+    from tailrace_tools.other_servers.find import Entry
+
+_WITHOUT_THE_TABLE: Final = "; `pip install 'tailrace[tools]'` adds hints for the options of other servers"
 
 
 def nearest(name: str, known: Mapping[str, str], listing: str = "; `tailrace config` lists all options") -> str:
@@ -15,10 +17,13 @@ def nearest(name: str, known: Mapping[str, str], listing: str = "; `tailrace con
     known: option names by the spellings that are possible where the unknown name was found. listing: what is said if
     there is neither.
     """
-    # A server that starts has no unknown name, and no use for the table.
-    from tailrace.foreign import find
-
     theirs = _plain(name)
+    try:
+        # A server that starts has no unknown name, and no use for the table.
+        from tailrace_tools.other_servers import find
+    except ImportError:
+        near = similar(name, known)
+        return f"; did you mean {near}?" if near else listing and f"{listing}{_WITHOUT_THE_TABLE}"
     spellings = {_plain(spelling): spelling for spelling in known}
     if not any(find.everywhere(theirs)):
         # The name of another server's option may be misspelt: `--prot` is closer to `port` than to any of our names.
@@ -28,10 +33,10 @@ def nearest(name: str, known: Mapping[str, str], listing: str = "; `tailrace con
         if near is None and (near := _continued(theirs, spellings)):
             return f"; did you mean {spellings[near]}?"
         theirs = near or theirs
-    return _foreign(find.everywhere(theirs), known) or listing
+    return _of_other_servers(find.everywhere(theirs), known) or listing
 
 
-def _foreign(found: Iterable[Entry], known: Mapping[str, str]) -> str:
+def _of_other_servers(found: Iterable[Entry], known: Mapping[str, str]) -> str:
     """What an option of other servers is here: one sentence, or one for each server where they differ."""
     servers: dict[str, list[str]] = {}
     for server, _, row in found:

@@ -7,12 +7,12 @@ A kind accepts what a person writes (`"10MiB"`, `"2m"`, `"yes"`) as well as the 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 # ASCII alone: int() and Decimal also take the digits of other scripts.
 _WHOLE: Final = re.compile(r"\s*[+-]?[0-9]+(_[0-9]+)*\s*", re.ASCII)
@@ -56,17 +56,18 @@ _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """One kind of value.
 
     read: from text or a plain value to the value of the option; raises ValueError.
     write: from the value to what `tailrace config` and the documentation show: a plain value that `read` takes back.
     metavar: what stands for the value in `--help`.
+    annotation: the type of the keyword argument in a program.
     """
 
     name: str
     metavar: str
+    annotation: str
     read: Callable[[object], Any]
     write: Callable[[Any], object] = lambda value: value
 
@@ -82,11 +83,11 @@ def whole(least: int = 0, most: int = 10**12) -> Kind:
             raise ValueError("must be a whole number")
         return _bounded(raw, least, most)
 
-    return Kind("whole number", "NUMBER", read)
+    return Kind("whole number", "NUMBER", "int", read)
 
 
 def or_auto(kind: Kind) -> Kind:
-    """The same values, or the word `auto`, which stands for one of them."""
+    """The values of a kind, or the word `auto`, which stands for one of them."""
 
     def read(raw: object) -> Any:
         if isinstance(raw, str) and raw.strip().lower() == "auto":
@@ -99,6 +100,7 @@ def or_auto(kind: Kind) -> Kind:
     return Kind(
         f"{kind.name} or auto",
         f"{kind.metavar}|auto",
+        f'{kind.annotation} | Literal["auto"]',
         read,
         lambda value: value if value == "auto" else kind.write(value),
     )
@@ -118,7 +120,7 @@ def size(least: int = 0) -> Kind:
             raise ValueError("must be a size such as 65536, 64k, 10MiB or 1g")
         return _bounded(raw, least, _LARGEST, _write_size)
 
-    return Kind("size", "SIZE", read, _write_size)
+    return Kind("size", "SIZE", "int | str", read, _write_size)
 
 
 def _write_size(value: int) -> object:
@@ -149,22 +151,7 @@ def seconds(*, zero: bool, most: float = _LONGEST) -> Kind:
             raise ValueError(f"must be at most {most} seconds")
         return float(raw)
 
-    return Kind("seconds", "SECONDS", read, lambda value: int(value) if value == int(value) else value)
-
-
-def share() -> Kind:
-    """A share from 0 to 1: `0.1`."""
-
-    def read(raw: object) -> float:
-        try:
-            number = float(raw) if isinstance(raw, (str, int, float)) and not isinstance(raw, bool) else -1.0
-        except ValueError:
-            number = -1.0
-        if not 0 <= number <= 1:
-            raise ValueError("must be a number from 0 to 1, such as 0.1")
-        return number
-
-    return Kind("share", "SHARE", read)
+    return Kind("seconds", "SECONDS", "float | str", read, lambda value: int(value) if value == int(value) else value)
 
 
 def rate() -> Kind:
@@ -185,7 +172,7 @@ def rate() -> Kind:
     def write(value: tuple[int, int]) -> object:
         return f"{value[0]}/{next(unit for unit, length in _RATE_UNITS.items() if length == value[1])}"
 
-    return Kind("rate", "RATE", read, lambda value: "" if value is None else write(value))
+    return Kind("rate", "RATE", "str | None", read, lambda value: "" if value is None else write(value))
 
 
 def boolean() -> Kind:
@@ -198,18 +185,19 @@ def boolean() -> Kind:
             return raw.strip().lower() in _TRUE
         raise ValueError("must be true or false")
 
-    return Kind("true or false", "", read)
+    return Kind("true or false", "", "bool", read)
 
 
-def text(metavar: str, *, check: Callable[[str], str] | None = None) -> Kind:
-    """Any text without control characters; `check` may refuse or normalise it."""
+def text(metavar: str, *, check: Callable[[str], str | None] | None = None) -> Kind:
+    """Any text without control characters; `check` may refuse it, or return another one."""
 
     def read(raw: object) -> str:
         if not isinstance(raw, str):
             raise ValueError("must be text")
-        return check(_printable(raw)) if check else _printable(raw)
+        checked = check(_printable(raw)) if check else None
+        return _printable(raw) if checked is None else checked
 
-    return Kind("text", metavar, read)
+    return Kind("text", metavar, "str", read)
 
 
 def path(metavar: str = "PATH", *, check: Callable[[str], str] | None = None) -> Kind:
@@ -225,7 +213,7 @@ def path(metavar: str = "PATH", *, check: Callable[[str], str] | None = None) ->
             raise ValueError("must be a path")
         return check(raw) if check else raw
 
-    return Kind("path", metavar, read)
+    return Kind("path", metavar, "str | PathLike[str] | None", read)
 
 
 def choice(*names: str, metavar: str = "") -> Kind:
@@ -236,7 +224,8 @@ def choice(*names: str, metavar: str = "") -> Kind:
             raise ValueError("must be one of " + ", ".join(names))
         return raw.lower()
 
-    return Kind("one of " + ", ".join(names), metavar or "|".join(names), read)
+    annotation = f"Literal[{', '.join(map(json.dumps, names))}]"
+    return Kind("one of " + ", ".join(names), metavar or "|".join(names), annotation, read)
 
 
 def octal() -> Kind:
@@ -253,44 +242,47 @@ def octal() -> Kind:
             raise ValueError("must be octal permission bits from 0 to 0o777")
         return raw
 
-    return Kind("octal", "OCTAL", read, lambda value: None if value is None else f"0o{value:03o}")
+    return Kind("octal", "OCTAL", "int | str | None", read, lambda value: None if value is None else f"0o{value:03o}")
 
 
-def several(item: Kind, *, may_be_empty: bool = False) -> Kind:
-    """A list: repeated on the command line, an array in TOML, separated by commas or spaces in the environment."""
+def several(item: Kind, *, may_be_empty: bool = False, splits: bool = False) -> Kind:
+    """A list: repeated on the command line, an array in TOML, separated by commas or spaces in the environment.
+
+    splits: commas and spaces separate also in an item, so that one flag may have several.
+    """
 
     def read(raw: object) -> tuple[Any, ...]:
         if isinstance(raw, str):
-            raw = [part for part in re.split(r"[,\s]+", raw) if part]
+            raw = _words(raw)
         elif isinstance(raw, int) and not isinstance(raw, bool):
             raw = [raw]
         if not isinstance(raw, Sequence) or isinstance(raw, (bytes, bytearray)):
             raise ValueError("must be a list")
+        if splits:
+            raw = [word for part in raw for word in (_words(part) if isinstance(part, str) else [part])]
         if not raw and not may_be_empty:
             raise ValueError("must name at least one")
         # A number, such as a port, means its digits.
         return tuple(item.read(str(part) if type(part) is int else part) for part in raw)
 
-    return Kind(f"list of {item.name}", item.metavar, read, lambda value: [item.write(part) for part in value])
+    annotation = f"str | Sequence[{item.annotation.removesuffix(' | None')}]"
+    return Kind(f"list of {item.name}", item.metavar, annotation, read, lambda value: [*map(item.write, value)])
 
 
 def several_or(nothing: str, item: Kind) -> Kind:
-    """A list that may be empty, which a word stands for. Commas and spaces separate on the command line, too."""
-    parts = several(item)
+    """A list that may be empty, which a word stands for."""
+    parts = several(item, may_be_empty=True, splits=True)
 
     def read(raw: object) -> tuple[Any, ...]:
-        if isinstance(raw, Sequence) and not isinstance(raw, (str, bytes, bytearray)):
-            raw = [word for part in raw for word in (re.split(r"[,\s]+", part) if isinstance(part, str) else [part])]
-            raw = [word for word in raw if word != ""]
-            if not raw:
-                return ()
-        read_parts: tuple[Any, ...] = () if raw in (nothing, [nothing]) else parts.read(raw)
+        if isinstance(raw, str) and not _words(raw):
+            raise ValueError("must name at least one")
+        read_parts: tuple[Any, ...] = () if raw in (nothing, [nothing], (nothing,)) else parts.read(raw)
         return read_parts
 
     def write(value: Any) -> object:
         return parts.write(value) if value else nothing
 
-    return Kind(f"{parts.name} or {nothing}", item.metavar, read, write)
+    return Kind(f"{parts.name} or {nothing}", item.metavar, parts.annotation, read, write)
 
 
 def pairs(
@@ -340,48 +332,18 @@ def pairs(
             return name, value
         if isinstance(part, Sequence) and len(part) == 2:
             name, value = (each.__fspath__() if isinstance(each, os.PathLike) else each for each in part)
+            # A number, such as a status, means its digits.
+            name = str(name) if type(name) is int else name
             if isinstance(name, str) and isinstance(value, str):
                 return _printable(name), _printable(value)
         raise ValueError(f"must be a list of {metavar}, or a table")
 
-    return Kind(f"list of `{metavar}`", metavar, read, lambda value: [write(*part) for part in value])
+    return Kind(f"list of `{metavar}`", metavar, "Pairs", read, lambda value: [write(*part) for part in value])
 
 
-def names(metavar: str) -> Kind:
-    """Names of files, separated by commas or spaces, or a list; empty: none."""
-
-    def read(raw: object) -> tuple[str, ...]:
-        if isinstance(raw, str):
-            raw = [raw]
-        if not isinstance(raw, Sequence) or isinstance(raw, (bytes, bytearray)):
-            raise ValueError("must be file names, separated by commas")
-        found = []
-        for part in raw:
-            if not isinstance(part, str):
-                raise ValueError("must be file names, separated by commas")
-            found += [name for name in re.split(r"[,\s]+", _printable(part)) if name]
-        for name in found:
-            if "/" in name or name in (".", ".."):
-                raise ValueError(f"must be file names without a slash, and {name!r} is not")
-        return tuple(found)
-
-    return Kind("list of names", metavar, read, list)
-
-
-def file_below(metavar: str = "FILE") -> Kind:
-    """The path of a file below a folder that is not known yet; empty text is None."""
-
-    def read(raw: object) -> str | None:
-        if raw is None or raw == "":
-            return None
-        if not isinstance(raw, str):
-            raise ValueError("must be a path")
-        parts = _printable(raw).removeprefix("./").split("/")
-        if "" in parts or "." in parts or ".." in parts:
-            raise ValueError("must be the path of a file below the folder, such as index.html")
-        return "/".join(parts)
-
-    return Kind("path", metavar, read)
+def _words(text: str) -> list[str]:
+    """What commas and spaces separate."""
+    return [word for word in re.split(r"[,\s]+", text) if word]
 
 
 def _printable(text: str) -> str:

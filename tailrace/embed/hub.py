@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import gevent
 import gevent.monkey
@@ -23,15 +23,19 @@ from greenlet import getcurrent
 
 from tailrace.cli import load
 from tailrace.cli.option import Place
-from tailrace.cli.settings import effective, from_keywords
+from tailrace.cli.settings import from_keywords
+from tailrace.embed import server
 from tailrace.greenlets.hub import WorkerGreenlets
-from tailrace.system import binds, sockets
+from tailrace.system import binds
 from tailrace.worker import certificates, core
 from tailrace.worker.announce import announce
 from tailrace.worker.prepare import prepared
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
+    from typing_extensions import Unpack
+
+    from tailrace.embed.keywords import HubKeywords
 
 # How long the end of the program waits for the threads of the server, and `stop` on another thread for the hub
 # (seconds).
@@ -39,7 +43,7 @@ _LAST_WAIT: Final = 1.0
 _allocate_lock = gevent.monkey.get_original("_thread", "allocate_lock")
 
 
-class Server:
+class Server(server.Server):
     """Serves an application on the calling thread's hub, each request in a greenlet; a context at whose end it stops.
 
         with tailrace.gevent.Server(app, bind="127.0.0.1:8000") as server:
@@ -50,17 +54,16 @@ class Server:
     """
 
     def __init__(
-        self, app: WSGIApplication, *, bind: str | int | Sequence[str] = "127.0.0.1:0", **keywords: Any
+        self, app: WSGIApplication, *, bind: str | int | Sequence[str] = "127.0.0.1:0", **keywords: Unpack[HubKeywords]
     ) -> None:
-        settings = effective(from_keywords({"bind": bind, **keywords}, Place.HUB))
+        super().__init__()
+        settings = from_keywords({"bind": bind, **keywords}, Place.HUB).effective
         load.check(app, "app")
         # A mistake in an address is an error here, not only where the server starts.
         binds.parse_all(settings.bind)
         self._app = app
         self._settings = replace(settings, gevent=True)
         self._resources = contextlib.ExitStack()
-        self._urls: list[str] = []
-        self._names: list[tuple[str, int] | str] = []
         self._greenlets: WorkerGreenlets | None = None
         self._ended = Event()
         # Locked while it serves: for `stop` on a thread without a hub.
@@ -87,14 +90,11 @@ class Server:
             ready = stack.enter_context(prepared(self._settings))
             settings, listeners = ready.settings, ready.listeners
             stack.enter_context(certificates.followed(ready.certificates))
-            server = core.make(self._app, settings, listeners)
-            greenlets = WorkerGreenlets(server, settings.hub_warn, self._end, is_embedded=True)
-            self._urls = [listener.url for listener in listeners]
-            self._names = [_name(listener) for listener in listeners]
-            try:
+            made = core.make(self._app, settings, listeners)
+            greenlets = WorkerGreenlets(made, self._end, is_embedded=True)
+            self._located(listeners)
+            with core.starting():
                 greenlets.start()
-            except OSError as error:
-                raise core.refused(error) from None
             announce(settings, self._app, listeners)
             for listener in listeners:
                 listener.hand_over()
@@ -138,16 +138,6 @@ class Server:
             core.check(self._greenlets.server)
 
     @property
-    def url(self) -> str:
-        """Where it is reached, without a final slash: that of the first address."""
-        return self._urls[0] if self._urls else ""
-
-    @property
-    def address(self) -> tuple[str, int] | str:
-        """Host and port of the first address, or the path of a UNIX socket; empty until it is started."""
-        return self._names[0] if self._names else ""
-
-    @property
     def started(self) -> bool:
         """True from `start` until it has ended."""
         return self._greenlets is not None and not self.closed
@@ -183,12 +173,8 @@ class Server:
         """At the end of the program, when its hub does not run any more: ends the server's threads before the
         interpreter."""
         if self._greenlets is not None and not self.closed:
+            self._greenlets.monitor.silence()
             self._greenlets.server.stop(0.0)
             self._greenlets.server.join(_LAST_WAIT)
             self._greenlets.monitor.join(_LAST_WAIT)
             self._resources.close()
-
-
-def _name(listener: sockets.Listener) -> tuple[str, int] | str:
-    name = listener.socket.getsockname()
-    return name[:2] if isinstance(name, tuple) else name.decode() if isinstance(name, bytes) else name

@@ -132,12 +132,12 @@ def _ignore_switches() -> None:
 class WorkerGreenlets:
     """The worker greenlets of one server, on the hub of the calling thread.
 
-    on_end: called in the hub when the server has ended. warn: a hub that has not answered a wakeup for so long is
-    reported (seconds); 0: never. is_embedded: the main greenlet is a program's. A KeyboardInterrupt that is raised in a
-    request is then raised in the main greenlet, too, as gevent does when it is raised in other greenlets.
+    on_end: called in the hub when the server has ended. is_embedded: the main greenlet is a program's. A
+    KeyboardInterrupt that is raised in a request is then raised in the main greenlet, too, as gevent does when it is
+    raised in other greenlets.
     """
 
-    def __init__(self, server: Server, warn: float, on_end: Callable[[], object], *, is_embedded: bool = False) -> None:
+    def __init__(self, server: Server, on_end: Callable[[], object], *, is_embedded: bool = False) -> None:
         self.hub = get_hub()
         self.server = server
         self.core = server.greenlet_runner(pause)
@@ -163,7 +163,7 @@ class WorkerGreenlets:
         self._on_end = on_end
         self.is_embedded = is_embedded
         self._wakeup: Any = self.hub.loop.io(self.core.fileno(), READABLE)
-        self.monitor = Monitor(self.core, self.hub.thread_ident, self.thread, self.greenlets, self.named, warn)
+        self.monitor = Monitor(self.core, self.hub.thread_ident, self.thread, self.greenlets, self.named)
 
     def start(self) -> None:
         """Begins to serve. Raises OSError."""
@@ -304,8 +304,6 @@ class WorkerGreenlets:
         runner = self.greenlets.get(slot)
         is_cancelled = cancels and runner is not None and self.core.may_cancel(slot, serial)
         for subscription in self.core.subscriptions(slot, serial):
-            if is_cancelled:
-                subscription.claim()
             # Each may wait, and the hub must not.
             gevent.spawn(subscription.run)
         if is_cancelled:

@@ -1,4 +1,4 @@
-"""A thread that detects when the hub is blocked: for `--hub-warn`, and for deadlines of requests that block the hub.
+"""A thread that detects when the hub is blocked: for the log, and for deadlines of requests that block the hub.
 
 The core measures for how long a wakeup has not been answered, and while requests run it wakes the hub regularly. After
 half of the limit this thread notes where the hub's thread is, and at the limit it compares. If the same greenlet still
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from tailrace._tailrace import GreenletRunner as Core
 
-# After this time without an answer overdue requests are looked for, also without --hub-warn (seconds).
-_FIRST_LOOK: Final = 0.1
+# A greenlet that blocks the hub for this long is reported (seconds).
+WARN: Final = 0.1
 # Time from one check of a blocked hub to the next (seconds).
 _STEP: Final = 0.25
 # While requests run the hub is woken this many times within the limit: the detection is late by at most one such part.
@@ -87,8 +87,7 @@ class Monitor:
     """Watches the hub of a server.
 
     ident, native: the hub's thread, as Python numbers it and as the kernel does. greenlets: the worker greenlets by
-    runner slot. named: gets the numbers of overdue requests that this thread has logged. warn: after how long a blocked
-    hub is reported (seconds); 0: never.
+    runner slot. named: gets the numbers of overdue requests that this thread has logged.
     """
 
     def __init__(
@@ -98,15 +97,12 @@ class Monitor:
         native: int,
         greenlets: Mapping[int, greenlet],
         named: set[int],
-        warn: float,
     ) -> None:
         self._core = core
         self._ident = ident
         self._native = native
         self._greenlets = greenlets
         self._named = named
-        self._warn = warn
-        self._first = warn / 2 or _FIRST_LOOK
         # By the number of the overdue request: when to try again, and the pause after that.
         self._tried: dict[int, tuple[float, float]] = {}
         self._over = _allocate_lock()
@@ -118,9 +114,13 @@ class Monitor:
 
     def start(self) -> None:
         """Starts the thread; it ends with the server."""
-        self._core.ping_every(self._warn / _PINGS)
+        self._core.ping_every(WARN / _PINGS)
         self._over.acquire()
         _start_new_thread(self._run, ())
+
+    def silence(self) -> None:
+        """Reports no blocked hub any more: it does not run again."""
+        self._next_report = float("inf")
 
     def join(self, seconds: float) -> None:
         """Waits for the end of the thread. Blocks the calling thread, not only its greenlet."""
@@ -131,14 +131,14 @@ class Monitor:
         name_thread("tailrace-watch")
         try:
             while True:
-                wakeup, age, kept = self._blocked(self._first)
+                wakeup, age, kept = self._blocked(WARN / 2)
                 if wakeup < 0:
                     return
                 self._follow(wakeup, age, kept)
         except BaseException:
             self._core.log(
                 "error",
-                "the hub monitor ended with an exception, so --hub-warn no longer has an effect; please report it\n"
+                "the hub monitor ended with an exception, so a blocked hub is no longer logged; please report it\n"
                 + traceback.format_exc().rstrip(),
             )
         finally:
@@ -149,22 +149,21 @@ class Monitor:
 
         Also returns what to say when this thread could not run meanwhile, or ''.
         """
-        warn, before = self._warn, scheduling.delay()
+        before = scheduling.delay()
         wakeup, age = self._core.blocked(until, wakeup)
-        if not warn or wakeup <= 0 or age - until < warn:
+        if wakeup <= 0 or age - until < WARN:
             return wakeup, age, ""
         # Before `delay`: the call that held the interpreter has only now returned, and the greenlet goes on as soon as
         # this thread reads a file.
         who, stack = self._who(), stacks.of_thread(self._ident)
-        if age - until - (scheduling.delay() - before) < warn:
+        if age - until - (scheduling.delay() - before) < WARN:
             return wakeup, age, ""
         shown = stacks.shown(stack, innermost_first=True)
         return wakeup, age, f"by {who}, in a call that held the interpreter, {_AT}\n{shown}\n{_REMEDY_IN_C}"
 
     def _follow(self, wakeup: int, age: float, kept: str) -> None:
         """Checks the hub repeatedly until it answers this wakeup, and reports what blocks it."""
-        warn = self._warn
-        look, since, until = self._look(), 0.0, warn or self._first + _STEP
+        look, since, until = self._look(), 0.0, WARN
         blocks, kept_until, is_left_out = "", age, False
         while True:
             self._end_overdue()
@@ -174,11 +173,11 @@ class Monitor:
             if kept_now:
                 kept, kept_until = kept_now, age
             latest = self._look()
-            if warn and not blocks:
+            if not blocks:
                 is_stuck = latest.is_stuck_since(look)
                 # If no report is allowed now, there may be one later, if the hub is still blocked.
-                is_left_out = is_stuck and age >= warn and not self._may_report()
-                if is_stuck and age >= warn and not is_left_out:
+                is_left_out = is_stuck and age >= WARN and not self._may_report()
+                if is_stuck and age >= WARN and not is_left_out:
                     blocks = self._who()
                     said = f"the hub has been blocked for {age - since:.3f} s by {blocks}, {_AT}\n{self._stack()}"
                     # Others may have run while this thread read the stack.
@@ -188,7 +187,7 @@ class Monitor:
                         blocks = ""
                 if not blocks and not is_left_out:
                     look, since = latest, age
-            until = age + (_STEP if blocks or not warn else warn)
+            until = age + (_STEP if blocks else WARN)
         self._tried.clear()
         if again != 0:
             return

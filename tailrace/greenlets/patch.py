@@ -21,7 +21,7 @@ from tailrace.logs import log
 
 _REMEDY: Final = "pip install 'tailrace[gevent]'"
 # Modules that keep functions of the standard library from when they are imported: patching comes too late for them.
-_SUSPECTS: Final = ("ssl", "urllib3", "requests", "psycopg2", "pymysql", "redis", "pymongo")
+_SUSPECTS: Final = ("ssl", "urllib3", "requests", "psycopg2", "pymysql", "redis", "pymongo", "ddtrace")
 
 
 def check() -> None:

@@ -28,10 +28,9 @@ def on_delivery(function: Function) -> Function:
     """Calls `function(record)` for each response of this process that is over, complete or not. Returns `function`.
 
     record: a dict with `method`, `target`, `client` (address, empty on a UNIX socket), `id` and `trace` (None: the
-    request has none), `ended` (seconds since 1970) and what `environ["tailrace.delivery"]()` has: `status`, `ending`,
-    `delivery`, `bytes`, `blocks`, `writes`, and times in milliseconds, None where there was no such moment:
-    `proxied_ms`, `queued_ms`, `app_ms`, `first_block_ms`, `drained_ms`, `waited_ms`, `cpu_ms`, `interpreter_ms`,
-    `gc_ms`, `held_ms`. Responses with files and refusals have no times of the application.
+    request has none), `ended` (seconds since 1970) and what `environ["tailrace.delivery"]()` has, such as `status`,
+    `bytes` and `app_ms`: see "The delivery record" in docs/reference/api.md. A time is None if there was none.
+    Responses with files and rejected requests have no times of the application.
 
     Call it where the application is loaded; with `preload` that is before the fork, and the workers inherit it. The
     functions are called on a thread of their own, after the response has been sent, so no request waits for them; but

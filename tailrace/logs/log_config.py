@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-import logging.config
+import logging
 import os
 import re
 import sys
@@ -21,11 +21,6 @@ from tailrace._tailrace import log_destination_kind
 from tailrace.errors import ConfigError
 from tailrace.logs import log, log_formats
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 # What `logging.config` takes at the top, and for a logger; it ignores all else.
 _KEYS: Final = (
     *("version", "formatters", "filters", "handlers", "loggers", "root", "incremental"),
@@ -35,14 +30,6 @@ _KEYS_OF_A_LOGGER: Final = ("level", "propagate", "filters", "handlers")
 _KEYS_OF_ROOT: Final = tuple(key for key in _KEYS_OF_A_LOGGER if key != "propagate")
 _SECTIONS: Final = ("formatters", "filters", "handlers", "loggers")
 _PART: Final = re.compile(r"Unable to configure (formatter|filter|handler|logger) '(.*)'")
-_OTHER_FORMATS: Final = {
-    ".ini": "is a file for logging.config.fileConfig",
-    ".conf": "is a file for logging.config.fileConfig",
-    ".cfg": "is a file for logging.config.fileConfig",
-    ".yaml": "is YAML",
-    ".yml": "is YAML",
-    ".py": "is Python",
-}
 
 # The path, level and directory of `apply`.
 _applied: tuple[str, str, str] | None = None
@@ -68,6 +55,9 @@ def apply(path: str, level: str, directory: str) -> None:
     If the file gives that logger no handler, its log goes to standard error.
     """
     global _applied
+    # Imported here because most servers start without it.
+    import logging.config
+
     config = _read(path)
     _check(path, config)
     for handler in config.get("handlers", {}).values():
@@ -132,11 +122,16 @@ def warn_of_threads() -> None:
 def _read(path: str) -> dict[str, Any]:
     extension = os.path.splitext(path)[1].lower()
     if extension not in (".toml", ".json"):
-        what = _OTHER_FORMATS.get(extension, "is neither .toml nor .json")
         raise ConfigError(
-            f"--log-config {path}: this {what}; write the dictionary of logging.config.dictConfig as TOML or JSON "
-            "(docs/logging.md has an example)"
+            f"--log-config {path}: is neither .toml nor .json; write the dictionary of logging.config.dictConfig as "
+            "TOML or JSON (docs/logging.md has an example)"
         )
+    # Imported here, since most servers have no file.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
     try:
         with open(path, "rb") as file:
             text = file.read().decode()

@@ -5,13 +5,16 @@ No process, clock or log is used here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 _MIB: Final = 1 << 20
 # At most this many are named, and each has this part of the growth at least.
-_MOST: Final = 3
-_LEAST: Final = 0.1
+_MAX_SHOWN: Final = 3
+_MIN_SHARE: Final = 0.1
+# Minimum growth for the log, in multiples of its standard error.
+_SURE: Final = 2.0
 
 
 def named(endpoints: Iterable[Mapping[str, Any]]) -> str:
@@ -19,11 +22,15 @@ def named(endpoints: Iterable[Mapping[str, Any]]) -> str:
 
     endpoints: of the worker, as the scoreboard has them.
     """
-    grown = [each for each in endpoints if each["grown_bytes"] >= _MIB]
+    grown = [each for each in endpoints if each["grown_bytes"] >= max(_MIB, _SURE * _error(each))]
     total = sum(each["grown_bytes"] for each in grown)
     grown.sort(key=lambda each: each["grown_bytes"], reverse=True)
-    told = [_described(each) for each in grown[:_MOST] if each["grown_bytes"] >= _LEAST * total]
+    told = [_described(each) for each in grown[:_MAX_SHOWN] if each["grown_bytes"] >= _MIN_SHARE * total]
     return f"; it grew with {', '.join(told)}" if told else ""
+
+
+def _error(endpoint: Mapping[str, Any]) -> float:
+    return 1024 * math.sqrt(endpoint["grown_variance"])
 
 
 def _described(endpoint: Mapping[str, Any]) -> str:

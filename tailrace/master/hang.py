@@ -6,9 +6,9 @@ tries to obtain the interpreter once a second, which fails while a thread holds 
 waits, or that computes in Python for any time, releases the interpreter now and then, so its worker does not hang.
 
 A greenlet that blocks gevent's hub does not count: it cannot be told from a long computation, and a replaced worker
-would lose its requests. `--hub-warn` logs it, and `--request-timeout` ends it.
+would lose its requests. The hub monitor logs it, and `--request-timeout` ends it.
 
-Time is measured by the checks of the master: each counts for at most MOST_PER_LOOK. So a machine that slept, or a
+Time is measured by the checks of the master: each counts for at most MAX_PER_LOOK. So a machine that slept, or a
 master that had no processor, makes no worker look hung.
 
 No process, clock or log is used here; the time is an argument. Thread: the master's only one.
@@ -21,10 +21,10 @@ from typing import Final
 # How long a hung worker has to write its stacks before it is killed (seconds).
 WRITING: Final = 1.0
 # The shortest time-out (seconds): heartbeats come once a second, and one may be late.
-LEAST: Final = 3.0
+MIN_TIMEOUT: Final = 3.0
 # One check counts for at most this many seconds. So a pause of all processes (SIGSTOP, a frozen container), together
-# with the wait for the last heartbeat before it, counts for less than LEAST.
-MOST_PER_LOOK: Final = 1.0
+# with the wait for the last heartbeat before it, counts for less than MIN_TIMEOUT.
+MAX_PER_LOOK: Final = 1.0
 
 
 class Unchanged:
@@ -37,7 +37,7 @@ class Unchanged:
 
     def look(self, now: float, value: int | None) -> float:
         """Takes the value of now; the seconds for which it has been the same, 0 for None."""
-        passed = min(now - self._looked_at, MOST_PER_LOOK)
+        passed = min(now - self._looked_at, MAX_PER_LOOK)
         is_same = value is not None and value == self._value
         self.seconds = self.seconds + passed if is_same else 0.0
         self._value, self._looked_at = value, now
@@ -48,7 +48,7 @@ class Watch:
     """Checks one worker, from when it is ready. timeout: after how long it counts as hung (seconds); 0: never."""
 
     def __init__(self, timeout: float, now: float) -> None:
-        self._timeout = max(timeout, LEAST) if timeout else float("inf")
+        self._timeout = max(timeout, MIN_TIMEOUT) if timeout else float("inf")
         self._heartbeat, self._question = Unchanged(now), Unchanged(now)
 
     def hangs(self, now: float, heartbeat: int, asked: int | None) -> str:

@@ -28,36 +28,38 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from tailrace import metrics
 from tailrace._tailrace import Scoreboard
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.errors import WorkerError
+from tailrace.errors import WorkerError, denial
 from tailrace.logs import log
-from tailrace.master import growth, hang, mold, plan, recycle, trial, watch, workers
-from tailrace.master.mold import Mold, Molds
-from tailrace.master.plan import FAILURES, Drain, Fork, Kill, Loading, Plan, SlowBoot, Verdict
-from tailrace.master.refork import Refork
-from tailrace.master.service import FilesChanged, Service, Upgraded
+from tailrace.master import growth, hang, plan, recycle, trial, watch, workers
+from tailrace.master.forker import Admitted, CannotLoad, Direct, Ended, Forker, ForkFailed, ReloadFailed
+from tailrace.master.mold import Molds
+from tailrace.master.plan import FAILURES, Drain, Fork, Kill, Loading, Plan, Reloaded, SlowBoot, Verdict
+from tailrace.master.recycle import Due, Reason
+from tailrace.master.service import Service, Upgraded
 from tailrace.master.status import States
-from tailrace.master.tally import HANG, REFORK, RELOAD, Tally
+from tailrace.master.tally import Tally
 from tailrace.master.trial import Trial
 from tailrace.master.workers import Ending, Hung, Killed, Worker
-from tailrace.status import snapshot
-from tailrace.status.snapshot import Snapshot
 from tailrace.status.state import State
 from tailrace.system import cgroup, forks, signals, sockets
-from tailrace.worker import certificates, fork, report
+from tailrace.worker import certificates, report
 from tailrace.worker import main as worker_main
 from tailrace.worker import mold as worker_mold
-from tailrace.worker.announce import announce, announce_loading, announce_machine
+from tailrace.worker.announce import announce, announce_machine
 from tailrace.worker.fork import Forked
 from tailrace.worker.hooks import WorkerInfo
 from tailrace.worker.main import WorkerSetup, WorkerStart
 from tailrace.worker.report import Failure
+
+if TYPE_CHECKING:
+    from tailrace.status.snapshot import Snapshot
 
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 SIGNALS: Final = (
@@ -68,15 +70,13 @@ INTERRUPTED: Final = 130
 # From one check of the workers to the next (seconds): usually, and when their requests, time or memory are limited.
 _CHECK_INTERVAL: Final = 1.0
 _SHORT_CHECK_INTERVAL: Final = 0.25
-# From one look at workers whose mold has ended to the next (seconds): no signal tells of their end.
-_ORPHAN_INTERVAL: Final = 0.25
 # With a shorter --hang-timeout (seconds) the short interval is used, too.
 _SHORT_HANG_TIMEOUT: Final = 10.0
 # Places of the scoreboard: more than workers, since workers that are replaced may take long to drain.
 _FEWEST_PLACES: Final = 32
 _PLACES_EACH: Final = 4
 # At most so many requests of a worker are named in one entry of the log; the others have further entries.
-_MOST_SHOWN: Final = 20
+_MAX_SHOWN: Final = 20
 # The longest wait (seconds): poll(2) takes at most 2^31 ms.
 _LONGEST_WAIT: Final = 3600.0
 
@@ -102,6 +102,8 @@ class Master:
         places = max(_FEWEST_PLACES, _PLACES_EACH * count)
         self._places = places
         self._began = time.monotonic()
+        # Time since which responses are counted by endpoint.
+        self._counted = time.time()
         self._states = States()
         threads = settings.concurrency
         self._board = Scoreboard(places, threads, settings.query_masking)
@@ -110,11 +112,13 @@ class Master:
         self._tally = Tally(self._board.deliveries(0))
         self._plan = Plan(count, places, settings.graceful_timeout, settings.reload_trial)
         self._trial: Trial | None = None
-        self._molds = Molds(self._start_mold) if settings.preload and setup.application is None else None
-        self._refork = Refork(settings.refork if self._molds is not None else ())
-        # When a mold may be made again after one that has ended.
-        self._next_mold = 0.0
-        self._mold_failures = 0
+        self._forker: Forker = (
+            Molds(self._plan, settings, self._run_mold)
+            if settings.preload and setup.application is None
+            else Direct(self._plan, settings, self._run_forked)
+        )
+        # Time of the last log reopening; also needed for workers that are being forked.
+        self._reopened = float("-inf")
         self._limits = recycle.Limits.of(settings)
         self._chance = random.Random()
         self._hang_timeout = settings.hang_timeout
@@ -127,6 +131,8 @@ class Master:
         self._stops = stops
         # When the sockets close, for --shutdown-delay. The plan does not stop before.
         self._close_at: float | None = None
+        # At the stop, the workers that drain once only they listen.
+        self._to_drain: list[Worker] = []
         self._all_have_served = False
         self._last_failure: WorkerError | None = None
         self._status = 0
@@ -140,11 +146,9 @@ class Master:
         with (
             _wakeup_sockets() as (self._wakeups, self._wakeup_writer),
             _liveness_pipe() as (self._liveness, self._liveness_writer),
-            _frozen(),
+            _frozen(collects=self._setup.application is not None),
         ):
-            if self._molds is not None:
-                announce_loading(self._settings)
-                self._load()
+            self._forker.begin()
             while True:
                 now = time.monotonic()
                 for action in self._plan.next(now):
@@ -162,19 +166,18 @@ class Master:
                 # counts as such.
                 arrived = self._signals()
                 self._read_reports()
-                self._tend_molds()
                 for number, at in arrived:
                     self._handle_signal(number, at)
                 self._handle_service_events()
                 self._end_delay()
-                self._reap()
+                self._handle_forker_events()
+                self._drain_workers()
                 try:
                     self._tend_trial()
                     self._check_workers()
                 except Exception:  # the workers can serve without these checks
                     log.logger.exception("a check of the workers failed; they keep serving, and are checked again")
-        if self._molds is not None:
-            self._molds.join()
+        self._forker.join()
         self._tend_statsd(is_last=True)
         self._hooks.on_exit()
         if self._last_failure is not None:
@@ -189,14 +192,14 @@ class Master:
         now = time.monotonic()
         times = [self._check_at] if self._plan.serving else []
         closes_at = None if self._plan.is_stopping else self._close_at
-        times += [at for at in (self._plan.wake_at(now), self._service.wake_at(), closes_at) if at is not None]
-        times += self._mold_times(now)
+        wakes = (self._plan.wake_at(now), self._service.wake_at(), self._forker.wake_at(now), closes_at)
+        times += [at for at in wakes if at is not None]
         poll = select.poll()
         poll.register(self._wakeups, select.POLLIN)
         for each in self._plan.workers:
             if each.report >= 0:
                 poll.register(each.report, select.POLLIN)
-        for descriptor in [*self._service.descriptors(), *(self._molds.descriptors() if self._molds else ())]:
+        for descriptor in [*self._service.descriptors(), *self._forker.descriptors()]:
             poll.register(descriptor, select.POLLIN)
         behind = log.waits_for()
         for descriptor in behind:
@@ -219,56 +222,59 @@ class Master:
         """at: when it arrived (seconds, CLOCK_REALTIME)."""
         if number in _STOPS and not self._stops.counts(number, at):
             return
-        if number in (signal.SIGTERM, signal.SIGINT):
-            if number == signal.SIGINT and not self._plan.has_served:
-                self._status = INTERRUPTED
-            name, delay = signal.Signals(number).name, self._settings.shutdown_delay
-            if self._plan.is_stopping:
-                self._stop_now(name)
-            elif not self._plan.has_served and self._settings.graceful_timeout:
-                log.logger.info("%s: stopping before the application has loaded", name)
-                self._stop()
-            elif number == signal.SIGTERM and self._plan.has_served and delay and self._close_at is None:
-                log.logger.info(
-                    "%s: serving for another %g s (--shutdown-delay), not ready any more; a second signal ends this",
-                    name,
-                    delay,
-                )
-                self._close_at = time.monotonic() + delay
-                self._service.stopping("serving until the shutdown delay ends")
-            else:
-                self._finish(name)
-        elif number == signal.SIGQUIT:
-            self._stop_now(signal.Signals(number).name)
-        elif number == signal.SIGUSR1:
-            if log.reopen():
-                log.logger.info("SIGUSR1: log reopened")
-            for each in [*self._plan.workers, *(self._molds.processes() if self._molds else ())]:
-                each.send(signal.SIGUSR1)
-            if (status := self._service.status) is not None:
-                status.reopen_logs()
-        elif number == signal.SIGURG:
-            if not self._settings.gevent:
+        match number:
+            case signal.SIGTERM | signal.SIGINT:
+                self._asked_to_stop(signal.Signals(number))
+            case signal.SIGQUIT:
+                self._stop_now("SIGQUIT")
+            case signal.SIGUSR1:
+                self._reopen_logs()
+            case signal.SIGURG if not self._settings.gevent:
                 log.logger.info("SIGURG: ignored, since only --gevent has greenlets whose stacks can be logged")
-                return
-            for each in self._plan.workers:
-                each.send(signal.SIGURG)
-        elif self._is_leaving:
-            return
-        elif number == signal.SIGHUP:
-            self._reload(time.monotonic())
-        elif number == signal.SIGUSR2:
-            self._service.begin_upgrade()
-        elif number == signal.SIGTTIN:
-            grown = self._plan.grow()
+            case signal.SIGURG:
+                for each in self._plan.workers:
+                    each.send(signal.SIGURG)
+            case _ if self._is_leaving:
+                pass
+            case signal.SIGHUP:
+                self._reload(time.monotonic())
+            case signal.SIGUSR2:
+                self._service.begin_upgrade()
+            case signal.SIGTTIN:
+                limit = "" if self._plan.grow() else ", which is the maximum"
+                log.logger.info("SIGTTIN: %s%s", log.counted(self._plan.wanted, "worker"), limit)
+            case signal.SIGTTOU:
+                limit = "" if self._plan.shrink() else ", which is the minimum"
+                log.logger.info("SIGTTOU: %s%s", log.counted(self._plan.wanted, "worker"), limit)
+
+    def _asked_to_stop(self, number: signal.Signals) -> None:
+        """SIGTERM or SIGINT has arrived."""
+        if number == signal.SIGINT and not self._plan.has_served:
+            self._status = INTERRUPTED
+        delay = self._settings.shutdown_delay
+        if self._plan.is_stopping:
+            self._stop_now(number.name)
+        elif not self._plan.has_served and self._settings.graceful_timeout:
+            log.logger.info("%s: stopping before the application has loaded", number.name)
+            self._stop()
+        elif number == signal.SIGTERM and self._plan.has_served and delay and self._close_at is None:
             log.logger.info(
-                "SIGTTIN: %s%s", log.counted(self._plan.wanted, "worker"), "" if grown else ", which is the maximum"
+                "SIGTERM: serving for another %g s (--shutdown-delay), not ready any more; a second signal ends this",
+                delay,
             )
-        elif number == signal.SIGTTOU:
-            shrunk = self._plan.shrink()
-            log.logger.info(
-                "SIGTTOU: %s%s", log.counted(self._plan.wanted, "worker"), "" if shrunk else ", which is the minimum"
-            )
+            self._close_at = time.monotonic() + delay
+            self._service.stopping("serving until the shutdown delay ends")
+        else:
+            self._finish(number.name)
+
+    def _reopen_logs(self) -> None:
+        self._reopened = time.monotonic()
+        if log.reopen():
+            log.logger.info("SIGUSR1: log reopened")
+        for each in [*self._plan.workers, *self._forker.processes()]:
+            each.send(signal.SIGUSR1)
+        if (status := self._service.status) is not None:
+            status.reopen_logs()
 
     def _read_reports(self) -> None:
         for each in self._plan.workers:
@@ -289,7 +295,7 @@ class Master:
             # It was told to end before its report was read, and has served all the same.
             self._status = 0
             self._plan.ready(each, now)
-            if not has_ended:
+            if not has_ended and each not in self._to_drain:
                 each.send(signal.SIGTERM)
             return
         if not self._plan.has_served:
@@ -306,48 +312,39 @@ class Master:
     def _tell_service_ready(self) -> None:
         self._service.serves(f"{log.counted(self._plan.wanted, 'worker')} serving")
 
-    def _reap(self) -> None:
-        known = {each.pid: each for each in self._plan.workers}
-        # A mold reaps the workers that it has forked.
-        ours = list(known) if self._molds is None else self._molds.children()
-        for pid, ending in workers.reaped(None if os.getpid() == 1 else ours):
-            if pid in known:
-                if self._molds is not None:
-                    # An orphan, as child of process 1.
-                    self._molds.reaped(pid)
-                self._reaped(known.pop(pid), ending)
-            elif self._molds is not None and (mold := self._molds.has_ended(pid)) is not None:
-                self._mold_has_ended(mold, ending)
-        if self._molds is not None:
-            for pid, ending in self._molds.ended_workers():
-                if pid in known:
-                    self._reaped(known.pop(pid), ending)
-            for lost in self._molds.lost():
-                self._mold_has_ended(lost, Ending(None, is_orphan=True))
-
-    def _reaped(self, ended: Worker, ending: Ending) -> None:
-        # It may have written its report just before its end.
-        if ended.read_report():
-            self._is_ready(ended, has_ended=True)
-        self._has_ended(ended, ending)
+    def _handle_forker_events(self) -> None:
+        now = time.monotonic()
+        for event in self._forker.events(now):
+            match event:
+                case Admitted(worker):
+                    if self._reopened >= worker.forked:
+                        worker.send(signal.SIGUSR1)
+                case ForkFailed(worker, why):
+                    self._fork_failed(worker, why, now)
+                case Ended(worker, ending):
+                    # It may have written its report just before its end.
+                    if worker.read_report():
+                        self._is_ready(worker, has_ended=True)
+                    self._has_ended(worker, ending)
+                case ReloadFailed(why, traceback):
+                    log.logger.error("reload failed, the old workers keep serving: %s%s", why, traceback)
+                    self._service.reload_failed(why)
+                case CannotLoad(why, failure):
+                    self._give_up(why, failure)
 
     def _has_ended(self, ended: Worker, ending: Ending) -> None:
         """A worker has ended: updates the plan, logs the end, and calls the hook."""
         was_killed, failure = isinstance(ended.phase, (Hung, Killed)), ended.failure
         requests = self._requests(ended)
-        if self._refork.worker is ended:
-            self._refork.worker = None
-            if self._molds is not None:
-                self._molds.give_up_promoted()
         verdict = self._serves_no_more(ended)
-        said = f"{ended} failed to load: {failure.message}" if failure else f"{ended} {ending}"
-        trace = f"\n{failure.traceback.rstrip()}" if failure and failure.traceback else ""
+        said, trace = ended.explained(ending)
         if verdict is Verdict.EXPECTED:
             # SIGTERM kills only a worker that does not serve yet.
             if ending.is_clean or was_killed or failure or ending.exit_signal == signal.SIGTERM or ending.is_orphan:
                 log.logger.log(logging.INFO if self._plan.has_served else logging.DEBUG, "%s has ended", ended)
             else:
-                _log_with_requests(logging.ERROR, f"{said} while it drained", ended, requests)
+                when = "after its last request" if requests == [] else "while it drained"
+                _log_with_requests(logging.ERROR, f"{said} {when}", ended, requests or None)
         elif verdict is Verdict.CRASHED:
             oom = ", possibly by the kernel, for lack of memory" if ending.exit_signal == signal.SIGKILL else ""
             _log_with_requests(logging.ERROR, f"{said}{oom}; replacing it", ended, requests)
@@ -363,9 +360,10 @@ class Master:
     def _serves_no_more(self, ended: Worker) -> Verdict:
         """Updates the plan and the counts; the worker's place of the scoreboard is free."""
         verdict = self._plan.ended(ended, time.monotonic())
-        ended.forget()
+        ended.forget_report()
         counters, deliveries = self._board.counters(ended.place), self._board.deliveries(ended.place)
-        self._tally.has_ended(ended, verdict, counters, deliveries)
+        running = len(self._board.in_flight(ended.place))
+        self._tally.has_ended(ended, verdict, counters, deliveries, running)
         # Before the counters are cleared: the status process must not count them twice, nor lose them.
         self._publish()
         self._board.keep(ended.place, ended.number, self._plan.has_current_code(ended))
@@ -376,80 +374,80 @@ class Master:
     # Actions
 
     def _do(self, action: plan.Action, now: float) -> None:
-        if isinstance(action, Fork):
-            self._fork(action, now)
-        elif isinstance(action, Drain):
-            log.logger.info("%s drains", action.worker)
-            self._note_reason(action.worker)
-            if action.worker is self._refork.worker and self._molds is not None:
-                self._molds.promote(action.worker, self._listeners)
-            self._drain(action.worker)
-        elif isinstance(action, Kill):
-            killed = action.worker
-            if not action.hung:
-                message = f"{killed} did not end in time and is killed"
-                _log_with_requests(logging.WARNING, message, killed, self._requests(killed))
-            killed.send(signal.SIGKILL)
-            if self._molds is not None:
-                self._molds.killed(killed.pid, now)
-        elif isinstance(action, Loading):
-            if self._setup.application is None and self._molds is None:
-                announce_loading(self._settings)
-        elif isinstance(action, SlowBoot):
-            self._log_slow(action.worker, action.seconds)
-        else:
-            # What the code before the reload has cost is fixed, or to be compared.
-            self._board.forget_endpoints()
-            if self._molds is not None:
-                self._molds.settle()
-            if not any(each.is_broken for each in self._plan.serving):
-                log.logger.info("reload complete in %.2f s", action.seconds)
-            self._tell_service_ready()
-
-    def _log_slow(self, process: Worker | Mold, seconds: float) -> None:
-        log.logger.warning(
-            "%s is still loading the application after %.0f s; `kill -HUP %d` ends it and tries again",
-            process,
-            seconds,
-            os.getpid(),
-        )
+        match action:
+            case Fork():
+                self._fork(action, now)
+            case Drain(worker):
+                log.logger.info("%s drains", worker)
+                self._note_reason(worker)
+                self._drain(worker)
+            case Kill(worker, hung):
+                self._kill(worker, hung, now)
+            case Loading():
+                self._forker.tell_loading()
+            case SlowBoot(worker, seconds):
+                workers.log_slow(worker, seconds)
+            case Reloaded(seconds):
+                # What the code before the reload has cost is fixed, or to be compared.
+                self._board.forget_endpoints()
+                self._counted = time.time()
+                self._forker.retire_former()
+                if not any(each.is_broken for each in self._plan.serving):
+                    log.logger.info("reload complete in %.2f s", seconds)
+                self._tell_service_ready()
 
     def _fork(self, action: Fork, now: float) -> None:
-        self._board.clear(action.place)
-        ours: socket.socket | None = None
-        try:
-            current = None if self._molds is None else self._molds.current
-            if current is None:
-                forked = fork.fork()
-            elif self._settings.refork:
-                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                ours.setblocking(False)
-                forks.keep_from_children(ours)
-                with theirs:
-                    forked = current.fork(action.number, action.place, action.generation, theirs)
-            else:
-                forked = current.fork(action.number, action.place, action.generation)
-        except OSError as error:
-            if ours is not None:
-                ours.close()
-            log.logger.error("cannot fork worker %d: %s; trying again", action.number, error.strerror)
-            self._plan.fork_failed(action.number, now)
+        if not self._plan.may_fork():
+            # The plan requests the fork again once the mold has capacity.
             return
-        made = Worker(action.number, action.place, action.generation, forked.pid or os.getpid(), now)
-        if forked.pid == 0:
-            try:
-                self._close_ours()
-                self._service.forked()
-                self._run_worker(self._setup, made, forked)
-            finally:
-                os._exit(1)
-        made.report, made.channel = forked.pipe, ours
-        self._plan.forked(made)
+        self._board.clear(action.place)
+        made = Worker(0, now, number=action.number, place=action.place, generation=action.generation)
+        try:
+            self._forker.fork(made)
+        except OSError as error:
+            self._fork_failed(made, denial(error), now)
+        else:
+            self._plan.forked(made)
 
-    def _run_worker(
-        self, setup: WorkerSetup, made: Worker, forked: Forked, become_mold: Callable[[], None] | None = None
-    ) -> NoReturn:
-        """In the forked process, which has closed what is the master's: becomes the worker."""
+    def _kill(self, worker: Worker, hung: bool, now: float) -> None:
+        if self._forker.gives_up(worker):
+            self._fork_failed(worker, "", now)
+            return
+        if not hung:
+            message = f"{worker} did not end in time and is killed"
+            _log_with_requests(logging.WARNING, message, worker, self._requests(worker))
+        worker.send(signal.SIGKILL)
+
+    def _fork_failed(self, made: Worker, why: str, now: float) -> None:
+        if made.is_booting:
+            log.logger.error("cannot fork worker %d: %s; trying again", made.number, why)
+        made.forget_report()
+        self._plan.fork_failed(made, now)
+
+    # In forked processes
+
+    def _run_forked(self, made: Worker, forked: Forked) -> NoReturn:
+        self._close_ours()
+        self._service.forked()
+        self._run_worker(self._setup, made, forked)
+
+    def _run_mold(self, channel: socket.socket, forked: Forked) -> NoReturn:
+        self._close_ours()
+        self._service.forked()
+
+        def become_worker(setup: WorkerSetup, which: tuple[int, int, int], forked: Forked, descriptor: int) -> NoReturn:
+            number, place, generation = which
+            made = Worker(os.getpid(), time.monotonic(), number=number, place=place, generation=generation)
+            channel = socket.socket(fileno=descriptor)
+            if not worker_mold.await_admission(channel):
+                os._exit(0)
+            channel.close()
+            self._run_worker(setup, made, forked)
+
+        worker_mold.work(channel, forked, self._settings, self._listeners, self._setup, become_worker)
+
+    def _run_worker(self, setup: WorkerSetup, made: Worker, forked: Forked) -> NoReturn:
+        """Becomes the worker."""
         start = WorkerStart(
             info=self._info(made),
             setup=setup,
@@ -459,143 +457,14 @@ class Master:
             leaving=plan.LEAVING,
             mask=forked.mask,
             master=self._pid,
-            become_mold=become_mold,
         )
         worker_main.work(start, self._settings, self._listeners)
 
-    # The mold
-
-    def _start_mold(self) -> Mold:
-        """Raises OSError."""
-        return mold.start(self._run_mold, time.monotonic())
-
-    def _run_mold(self, channel: socket.socket, forked: Forked) -> NoReturn:
-        """In the forked process."""
-        self._close_ours()
-        self._service.forked()
-        if self._molds is not None:
-            self._molds.close()
-
-        def become_worker(
-            setup: WorkerSetup, which: tuple[int, int, int], forked: Forked, descriptor: int | None
-        ) -> NoReturn:
-            made = Worker(*which, os.getpid(), time.monotonic())
-            if descriptor is None:
-                self._run_worker(setup, made, forked)
-            channel = socket.socket(fileno=descriptor)
-
-            def become_mold() -> None:
-                worker_mold.promoted(channel, str(made), self._settings, self._listeners, setup, become_worker)
-
-            self._run_worker(setup, made, forked, become_mold)
-
-        worker_mold.work(channel, forked, self._settings, self._listeners, self._setup, become_worker)
-
-    def _load(self) -> None:
-        """Has a mold load the application; until one has, nothing is forked."""
-        assert self._molds is not None
-        self._plan.may_fork = self._molds.current is not None
-        self._molds.give_up_promoted()
-        self._refork.worker = None
-        try:
-            self._molds.load()
-        except OSError as error:
-            log.logger.error("cannot fork a mold: %s; trying again", error.strerror)
-            self._next_mold = time.monotonic() + plan.FIRST_DELAY
-
-    def _tend_molds(self) -> None:
-        """Forks with the mold that has loaded the application, and makes one where there is none."""
-        if (molds := self._molds) is None:
-            return
-        now = time.monotonic()
-        molds.kill_hung(now)
-        if self._plan.is_stopping:
-            return
-        if molds.has_loaded():
-            loaded, is_reload = molds.loading, molds.current is not None
-            assert loaded is not None
-            log.logger.info("%s has loaded the application in %.2f s", loaded, now - loaded.process.forked)
-            molds.adopt()
-            self._refork.restart()
-            self._mold_failures = 0
-            self._plan.may_fork = True
-            if is_reload:
-                self._plan.reload(now)
-        elif molds.has_promoted():
-            self._adopt_promoted(molds)
-        elif molds.current is None and molds.loading is None and now >= self._next_mold:
-            self._load()
-        elif molds.loading is not None and not molds.loading.is_named and now >= molds.loading.slow_at:
-            molds.loading.is_named = True
-            self._log_slow(molds.loading, plan.SLOW_BOOT_AFTER)
-
-    def _adopt_promoted(self, molds: Molds) -> None:
-        """The worker that was to become the mold has ended its requests: it forks, and the others are replaced."""
-        worker = self._refork.worker
-        assert worker is not None
-        molds.adopt_promoted()
-        self._refork.worker = None
-        self._serves_no_more(worker)
-        log.logger.info("%s forks the workers from now on: it was worker %d (--refork)", molds.current, worker.number)
-        for each in self._plan.serving:
-            each.due = "is forked again from the new mold (--refork)"
-            each.allowance.reason = REFORK
-        self._hooks.worker_exit(self._info(worker, Ending(0)))
-
-    def _choose_mold(self) -> None:
-        """Has a worker become the mold, if one has processed enough requests."""
-        molds, serving = self._molds, self._plan.serving
-        if molds is None or molds.current is None or molds.loading is not None or self._is_leaving:
-            return
-        if self._plan.is_reloading or not self._plan.may_recycle or len(serving) < len(self._plan.workers):
-            return
-        if not self._plan.is_complete or any(each.due for each in serving):
-            return
-        requests = {each: self._board.counters(each.place)["requests"] for each in serving if each.channel is not None}
-        if (chosen := self._refork.choose(requests.items())) is not None:
-            chosen.due = f"has processed {log.counted(requests[chosen], 'request')} and becomes the mold (--refork)"
-            chosen.allowance.reason = REFORK
-            log.logger.info("%s %s", chosen, chosen.due)
-
-    def _mold_times(self, now: float) -> list[float]:
-        """When to look at the molds though nothing has happened."""
-        if self._molds is None:
-            return []
-        times = [now + _ORPHAN_INTERVAL] if self._molds.has_orphans else []
-        times += [at for at in (self._molds.wake_at(),) if at is not None]
-        if self._plan.is_stopping:
-            return times
-        if (loading := self._molds.loading) is not None and not loading.is_named:
-            times.append(loading.slow_at)
-        if self._molds.current is None and self._molds.loading is None:
-            times.append(max(now, self._next_mold))
-        return times
-
-    def _mold_has_ended(self, ended: Mold, ending: Ending) -> None:
-        assert self._molds is not None
-        was_loading, was_current = self._molds.loading is ended, self._molds.current is ended
-        self._molds.forget(ended)
-        if self._plan.is_stopping or not (was_loading or was_current):
-            return
-        self._plan.may_fork = self._molds.current is not None
-        failure = ended.process.failure
-        said = failure.message if failure else f"{ended} {ending}"
-        trace = f"\n{failure.traceback.rstrip()}" if failure and failure.traceback else ""
-        if was_loading and self._molds.current is not None:
-            log.logger.error("reload failed, the old workers keep serving: %s%s", said, trace)
-            self._service.reload_failed(said)
-        elif was_loading and not self._plan.has_served:
-            self._give_up(said, failure)
-        else:
-            delay = min(plan.FIRST_DELAY * 2.0 ** min(self._mold_failures, 10), plan.LONGEST_DELAY)
-            log.logger.error("%s; making another one in %g s%s", said, delay, trace)
-            self._next_mold = time.monotonic() + delay
-            self._mold_failures += 1
-
     def _close_ours(self) -> None:
-        """In a forked process: closes what is the master's alone."""
+        """Closes what is the master's alone."""
+        self._forker.close()
         for each in self._plan.workers:
-            each.forget()
+            each.forget_report()
         os.close(self._liveness_writer)
         self._wakeups.close()
         self._wakeup_writer.close()
@@ -623,19 +492,26 @@ class Master:
         self._stop()
 
     def _stop(self) -> None:
-        # The master closes its sockets first. So the last worker that closes its own ends the listening, and accepts
-        # the connections that wait before it does.
+        # Master and molds close their sockets first. So the last worker that closes its own ends the listening, and
+        # accepts the connections that wait before it does.
         self._service.stopping("finishing the requests in flight")
         self._stop_listening()
-        for each in self._plan.stop(time.monotonic()):
-            self._drain(each)
+        self._to_drain += self._plan.stop(time.monotonic())
+        self._drain_workers()
 
     def _stop_listening(self) -> None:
         """Master and molds close their sockets."""
         for listener in self._listeners:
             listener.hand_over()
-        if self._molds is not None:
-            self._molds.leave()
+        self._forker.leave(time.monotonic())
+
+    def _drain_workers(self) -> None:
+        """Has the workers drain at the stop, once only they listen."""
+        if self._to_drain and self._forker.has_left(time.monotonic()):
+            for each in self._to_drain:
+                if each in self._plan.workers:
+                    self._drain(each)
+            self._to_drain = []
 
     def _drain(self, each: Worker) -> None:
         """Has a worker drain: by SIGTERM, and by the scoreboard, which the core reads even if a request holds the
@@ -647,25 +523,21 @@ class Master:
         log.logger.info("%s: stopping now", why)
         self._service.stopping("stopping now")
         self._stop_listening()
+        self._to_drain = []
         for each in self._plan.stop_now(time.monotonic()):
             each.send(signal.SIGQUIT)
 
     def _reload(self, now: float) -> None:
         self._follow_certificates()
-        if self._molds is not None:
-            log.logger.info("SIGHUP: loading the application%s", " once more" if self._molds.loading else "")
-            self._fit_machine()
-            self._service.reloading()
-            self._load()
-            return
         if self._setup.application is not None:
             # It is not loaded by its name.
             self._service.begin_upgrade("SIGHUP")
             return
-        log.logger.info("SIGHUP: replacing the workers%s", " once more" if self._plan.is_reloading else "")
+        again = " once more" * self._forker.is_reloading
+        log.logger.info("SIGHUP: %s%s", self._forker.loads, again)
         self._fit_machine()
         self._service.reloading()
-        self._plan.reload(now)
+        self._forker.reload(now)
 
     def _fit_machine(self) -> None:
         """Reads again what the server may use, which can change while a container runs."""
@@ -677,12 +549,12 @@ class Master:
             self._plan.resize(self._settings.worker_count)
         announce_machine(self._settings, self._plan.wanted)
 
-    def _restart(self, changed: FilesChanged) -> None:
+    def _restart(self, changed: watch.Changed) -> None:
         """Ends all workers because files have changed. New connections wait until a worker with the new code serves."""
         shown = [os.path.relpath(path) for path in changed.paths[:3]] + ["..."] * (len(changed.paths) > 3)
         log.logger.info("changed: %s; loading the application again", ", ".join(shown))
         for each in self._plan.restart(time.monotonic()):
-            each.replaced_for = RELOAD
+            each.replaced_for = Reason.RELOAD
             each.send(signal.SIGTERM)
         watch.forget_bytecode(changed.paths)
 
@@ -711,17 +583,15 @@ class Master:
             if each.watch is not None and (hangs := each.watch.hangs(now, *self._board.signs_of_life(each.place))):
                 self._replace_hung(each, hangs, now)
                 continue
-            if not each.due and self._plan.may_recycle:
+            if each.due is None and self._plan.may_recycle:
                 resident = each.resident() if each.allowance.rss is not None else 0
                 each.due = each.allowance.exceeded(now, self._board.counters(each.place), resident)
-                if each.due:
-                    has_grown = each.allowance.reason == "max_rss"
-                    causes = growth.named(self._board.endpoints(each.place)) if has_grown else ""
-                    message = f"{each} {each.due}{causes}; replacing it"
-                    requests = self._requests(each) if each.allowance.is_stuck else None
+                if (due := each.due) is not None:
+                    causes = growth.named(self._board.endpoints(each.place)) if due.reason is Reason.MAX_RSS else ""
+                    message = f"{each} {due.detail}{causes}; replacing it"
+                    requests = self._requests(each) if due.reason is Reason.STUCK_THREAD else None
                     _log_with_requests(logging.INFO, message, each, requests)
 
-        self._choose_mold()
         self._follow_certificates()
         if (most := self._settings.memory_in_use_limit) is not None and self._plan.may_recycle:
             self._check_cgroup(most)
@@ -734,22 +604,24 @@ class Master:
     def _check_cgroup(self, most: int) -> None:
         """Replaces a worker before the kernel kills one for lack of memory. most: bytes that may be in use."""
         serving, machine = self._plan.serving, self._settings.machine
-        if len(serving) < len(self._plan.workers) or not self._plan.is_complete or any(each.due for each in serving):
+        if (
+            len(serving) < len(self._plan.workers)
+            or not self._plan.is_complete
+            or any(each.due is not None for each in serving)
+        ):
             # A worker starts or ends: what is in use is about to change.
             return
         if machine.accounts is None or (used := cgroup.memory_in_use(machine.accounts)) is None:
             return
         memory = [(each.allowance.initial, each.resident()) for each in serving]
-        forks_application = self._setup.application is not None or self._molds is not None
-        if (at := recycle.outgrown(most, used, memory, forks_application=forks_application)) is None:
+        if (at := recycle.outgrown(most, used, memory, shares_memory=self._forker.shares_memory)) is None:
             return
         grown, (initial, resident) = serving[at], memory[at]
-        grown.allowance.reason = "max_rss"
-        grown.due = f"has grown by {resident - initial >> 20} MiB (--max-rss auto)"
+        due = grown.due = Due(Reason.MAX_RSS, f"has grown by {resident - initial >> 20} MiB (--max-rss auto)")
         log.logger.info(
             "%s %s%s; %d MiB of %s in use; replacing it",
             grown,
-            grown.due,
+            due.detail,
             growth.named(self._board.endpoints(grown.place)),
             used >> 20,
             machine.memory_shown,
@@ -765,7 +637,7 @@ class Master:
             return
         if (ends := self._plan.trial_ends) is None:
             self._trial = None
-            if current.worker.is_serving and self._plan.has_current_code(current.worker):
+            if current.worker in self._plan.serving and self._plan.has_current_code(current.worker):
                 log.logger.info("reload accepted: no old worker is left to compare %s with", current.worker)
             return
         now, old_workers = time.monotonic(), self._old_workers()
@@ -789,9 +661,10 @@ class Master:
         self._go_back(why)
 
     def _go_back(self, why: str) -> None:
-        """The reload has failed. If the old mold lives, it forks workers with the old code again."""
-        self._service.reload_failed(why)
-        has_old_code = self._molds is not None and self._molds.go_back()
+        """The reload has failed. A further one, whose mold loads already, goes on."""
+        has_old_code = self._forker.go_back()
+        if not self._forker.is_reloading:
+            self._service.reload_failed(why)
         if has_old_code:
             self._plan.keeps_rejected_code_out = False
         elif self._plan.keeps_rejected_code_out:
@@ -806,7 +679,7 @@ class Master:
         # If its I/O thread still runs, it refuses the requests that have not begun.
         self._board.drain(each.place, 0.0)
         each.send(report.STACKS)
-        each.replaced_for = HANG
+        each.replaced_for = Reason.HANG
         if self._plan.hangs(each, now):
             self._undo(f"{each} hung while it was on trial (--reload-trial)")
 
@@ -832,6 +705,9 @@ class Master:
             log.logger.exception("--statsd: cannot send metrics; trying again")
 
     def _snapshot(self) -> Snapshot:
+        # Imported here, as `statsd` in `service`: without --statsd, the master takes no snapshots.
+        from tailrace.status import snapshot
+
         return snapshot.at_once(self._state(), self._board, time.monotonic())
 
     def _publish(self) -> None:
@@ -851,10 +727,11 @@ class Master:
             has_served=self._plan.has_served,
             may_hang=not self._settings.debug,
             gevent=self._settings.gevent,
-            restarts=dict(self._tally.restarts),
+            restarts={reason.value: count for reason, count in self._tally.restarts.items()},
             ended=dict(self._tally.ended),
             delivered=self._tally.delivered,
-            workers=self._states.of(self._plan.workers),
+            counted=self._counted,
+            workers=self._states.of(each for each in self._plan.workers if each.pid),
             certificates=certificates.expiries(self._service.certificates),
         )
 
@@ -864,17 +741,15 @@ class Master:
             with contextlib.suppress(OSError):
                 listener.socket.close()
         os.close(self._liveness)
-        if self._molds is not None:
-            self._molds.close()
         self._close_ours()
         self._service.forked(is_status=True)
 
     def _note_reason(self, drained: Worker) -> None:
         """Why a worker is replaced, for counts. One that is just too many (SIGTTOU) is not replaced."""
-        if drained.due:
-            drained.replaced_for = drained.allowance.reason
+        if drained.due is not None:
+            drained.replaced_for = drained.due.reason
         elif any(each.number == drained.number and each.generation > drained.generation for each in self._plan.serving):
-            drained.replaced_for = RELOAD
+            drained.replaced_for = Reason.RELOAD
 
     def _requests(self, each: Worker) -> list[str] | None:
         """The requests that a worker has in flight, for the log; None: it does not serve yet."""
@@ -899,12 +774,10 @@ def _log_with_requests(level: int, message: str, each: Worker, requests: list[st
         log.logger.log(level, "%s", message)
         return
     message += f"; it was running {log.counted(len(requests), 'request')}"
-    if len(requests) > _MOST_SHOWN:
-        message += (
-            f", of which the first {_MOST_SHOWN} follow here and {len(requests) - _MOST_SHOWN} in the next entries"
-        )
-    for start in range(0, max(1, len(requests)), _MOST_SHOWN):
-        shown = requests[start : start + _MOST_SHOWN]
+    if len(requests) > _MAX_SHOWN:
+        message += f", of which the first {_MAX_SHOWN} follow here and {len(requests) - _MAX_SHOWN} in the next entries"
+    for start in range(0, max(1, len(requests)), _MAX_SHOWN):
+        shown = requests[start : start + _MAX_SHOWN]
         log.logger.log(level, "%s", "\n  ".join([message, *shown]))
         message = f"further requests of {each}"
 
@@ -936,12 +809,14 @@ def _liveness_pipe() -> Iterator[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def _frozen() -> Iterator[None]:
+def _frozen(*, collects: bool) -> Iterator[None]:
     """Inside the context, the garbage collector ignores the objects that exist at its start, also in the workers.
+    collects: frees those that are not used first: those of an application, since the command leaves hardly any.
 
     A collection writes to each object that it visits, so each worker would get its own copy of the shared memory.
     """
-    gc.collect()
+    if collects:
+        gc.collect()
     gc.freeze()
     try:
         yield

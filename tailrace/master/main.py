@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.cli.settings import Settings, effective, warn_of_no_effect
+from tailrace.cli.settings import Settings, warn_of_no_effect
 from tailrace.errors import ConfigError
 from tailrace.greenlets import patch
 from tailrace.logs import log_config
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
 
-def serve(settings: Settings, application: WSGIApplication | None = None, surroundings: Service | None = None) -> int:
+def serve(settings: Settings, application: WSGIApplication | None = None, service: Service | None = None) -> int:
     """Serves with worker processes until a signal ends it; the exit status.
 
     application: None: the one that `settings["app"]` names is loaded, by a mold with --preload, else by each worker.
-    surroundings: what `service.from_environment` has found. Raises ConfigError, BindError, LoadError; and
+    service: what `service.from_environment` has found. Raises ConfigError, BindError, LoadError; and
     KeyboardInterrupt before the workers are forked.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -44,7 +44,7 @@ def serve(settings: Settings, application: WSGIApplication | None = None, surrou
         patch.check()
     try:
         with _terminable() as stops:
-            return _serve(effective(settings), application, Service() if surroundings is None else surroundings, stops)
+            return _serve(settings.effective, application, service or Service(), stops)
     except _Terminated:
         return 0
 
@@ -55,7 +55,7 @@ def _serve(
     named = None if application is not None else directory.named(settings.chdir)
     with service, prepared(settings, named=named, has_status=True, kept=service.kept) as found:
         settings, listeners = found.settings, found.listeners
-        service.settle(settings, listeners, found.certificates)
+        service.set_up(settings, listeners, found.certificates)
         functions = hooks.read(settings.hooks)
         setup = WorkerSetup(application, named, functions, found.variables)
         return Master(settings, listeners, setup, service, stops).run()

@@ -3,11 +3,10 @@ workers, which share its memory. The master has no code of the application, so a
 
 Master and mold exchange JSON messages over a socket:
 
-- master: `{"fork": [number, place, generation]}`. Answer: `{"forked": pid}` with the reading end of the pipe for the
-  worker's report, or `{"failed": reason}`.
-- With `--refork`, the order to fork comes with the worker's end of another socket. The master sends `{"mold": true}`
-  to a worker that drains, with the listening sockets. The worker answers `{"loaded": true}` when it has ended its
-  requests, and is a mold from then on. Master to the former mold: `{"disown": pid}`: this worker is its own no longer.
+- master: `{"fork": [number, place, generation]}`, with the writing end of the pipe for the worker's report, and the
+  worker's end of a socket. Over that socket, the worker and the mold both send `{"forked": pid}`, or the mold sends
+  `{"failed": reason}`. The worker starts only when the master has answered `{"serve": true}`, and exits if the socket
+  is closed instead. So the master knows every worker that accepts requests, even if the mold dies.
 - mold: `{"ended": [pid, wait status]}`, before it reaps the worker. Until the master answers `{"reap": pid}`, no other
   process can have that id, so the master signals no stranger.
 - master: `{"leave": true}`: the mold ends with its last worker. Answer: `{"left": true}`, once it has closed its
@@ -21,100 +20,148 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
+from tailrace.cli.server_settings import ServerSettings
+from tailrace.errors import denial
 from tailrace.logs import log
-from tailrace.master.plan import SLOW_BOOT_AFTER
-from tailrace.master.workers import Ending, Worker
-from tailrace.system import forks, sockets
+from tailrace.master.forker import Admitted, CannotLoad, Ended, Event, Forker, ForkFailed, ReloadFailed, become
+from tailrace.master.plan import FIRST_DELAY, LONGEST_DELAY, SLOW_BOOT_AFTER, Plan
+from tailrace.master.workers import Child, Ending, Worker, log_slow
+from tailrace.system import forks
+from tailrace.worker.announce import announce_loading
 from tailrace.worker.fork import Forked, fork
 from tailrace.worker.mold import LARGEST
 
 # A mold that has not forked within this time (seconds) hangs, and is killed.
 _FORKING: Final = 10.0
-# A mold that has not reported the end of a killed worker within this time (seconds) hangs, and is killed.
-_REPORTING: Final = 5.0
-# How long the master waits for the molds to close their listening sockets (seconds).
+# Maximum number of pending forks per mold: more orders might not fit into the socket buffer.
+_MAX_FORKING: Final = 16
+# A mold that does not report an exited worker within this time (seconds) hangs, and is killed.
+_REPORTING: Final = 2.0
+# Interval between checks for exited workers that their mold has not reported (seconds).
+_LOOK: Final = 1.0
+# From one look at workers whose mold has ended to the next (seconds): no signal tells of their end.
+_ORPHAN_INTERVAL: Final = 0.25
+# Within this time the molds close their listening sockets (seconds).
 _LEFT: Final = 0.5
 # How long a mold may take to end at the end of the master (seconds), for its exit functions.
 _LEAVING: Final = 5.0
 
 
 @dataclass(eq=False)
-class Mold:
+class Birth:
+    """A worker that a mold forks or has forked. channel: the socket to the worker. began: its start time, as `_began`
+    returns it, once its pid is known."""
+
+    worker: Worker
+    mold: Mold
+    channel: socket.socket
+    began: str | None = None
+
+    def answer(self) -> str | None:
+        """Why forking it failed; empty if it succeeded, None if there is no answer yet."""
+        try:
+            said = json.loads(self.channel.recv(LARGEST) or "{}")
+        except BlockingIOError:
+            return None
+        except OSError:
+            said = {}
+        self.mold.answered = time.monotonic()
+        match said:
+            case {"forked": int(pid)}:
+                self.worker.pid, self.began = pid, _began(pid)
+                self.mold.births[pid] = self
+                return ""
+            case {"failed": why}:
+                return str(why)
+            case _:
+                return f"no answer from {self.mold}"
+
+    def admit(self) -> bool:
+        """Lets the worker start. False if it has exited."""
+        try:
+            return self.channel.send(b'{"serve": true}') > 0
+        except OSError:
+            return False
+
+
+@dataclass(eq=False, kw_only=True)
+class Mold(Child):
     """A mold as the master sees it.
 
-    process: its process and its report, like those of a worker. channel: the master's end of the socket. children: the
-    workers that it has forked and that have not ended, each with the time at which it began. is_closed: it has closed
-    its end of the socket. is_named: the log says that it loads for long. reports_by: when it must have
-    reported the end of a worker, by the monotonic clock. began: of one that was a worker, as `_began` gives it; such a
-    mold is no child of the master, whom only the socket tells of its end. is_promoted: it has ended its requests.
+    channel: the master's end of the socket. births: the running workers that it has forked, by pid.
+    answered: when it last answered an order to fork, by the monotonic clock. is_closed: it has closed its end of the
+    socket. is_named: the log says that it loads for long. reports_by: when it must have reported the end of a worker,
+    by the monotonic clock. has_left: it has closed its listening sockets. is_hung: it was killed because it did not
+    respond.
     """
 
-    process: Worker
     channel: socket.socket
-    children: dict[int, str] = field(default_factory=dict)
+    births: dict[int, Birth] = field(default_factory=dict)
+    answered: float = 0.0
     has_ended: bool = False
     is_closed: bool = False
     is_named: bool = False
     reports_by: float | None = None
-    began: str = ""
-    is_promoted: bool = False
+    has_left: bool = False
+    is_hung: bool = False
     _ended: list[tuple[int, Ending]] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return f"mold (pid {self.process.pid})"
-
-    def is_running(self) -> bool:
-        """At the end of the master: whether the process lives; reaps it. Raises ChildProcessError."""
-        if self.began:
-            return _began(self.process.pid) == self.began
-        return os.waitpid(self.process.pid, os.WNOHANG) == (0, 0)
+        return f"mold (pid {self.pid})"
 
     @property
     def slow_at(self) -> float:
         """When it has loaded for long, by the monotonic clock."""
-        return self.process.forked + SLOW_BOOT_AFTER
+        return self.forked + SLOW_BOOT_AFTER
 
-    def fork(self, number: int, place: int, generation: int, channel: socket.socket | None = None) -> Forked:
-        """Has it fork a worker. channel: what the worker gets. Raises OSError."""
-        order = json.dumps({"fork": [number, place, generation]}).encode()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            socket.send_fds(self.channel, [order], [] if channel is None else [channel.fileno()])
-        poll = select.poll()
-        poll.register(self.channel, select.POLLIN)
-        while poll.poll(int(_FORKING * 1000)):
-            said, descriptors = self._read()
-            if "forked" in said:
-                (pipe,) = descriptors
-                os.set_blocking(pipe, False)
-                pid = said["forked"]
-                self.children[pid] = _began(pid)
-                return Forked(pid, pipe)
-            if "failed" in said:
-                raise OSError(0, said["failed"])
-            if not said and self.is_closed:
-                raise OSError(0, f"{self} has ended")
-        self.process.send(signal.SIGKILL)
-        raise OSError(0, f"{self} hangs and is killed")
+    def fork(self, made: Worker) -> Birth:
+        """Asks it to fork a worker. Raises OSError."""
+        reader, writer = os.pipe()
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            order = json.dumps({"fork": [made.number, made.place, made.generation]}).encode()
+            try:
+                with theirs:
+                    socket.send_fds(self.channel, [order], [writer, theirs.fileno()])
+            except OSError:
+                ours.close()
+                raise
+        except OSError:
+            os.close(reader)
+            raise
+        finally:
+            os.close(writer)
+        os.set_blocking(reader, False)
+        ours.setblocking(False)
+        forks.keep_from_children(ours)
+        made.report = reader
+        return Birth(made, self, ours)
 
-    def _send(self, message: bytes) -> None:
-        # BrokenPipeError: it has ended, and so is no longer asked.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+    def hangs(self) -> None:
+        """Kills the mold because it did not respond in time."""
+        if not (self.is_hung or self.has_ended):
+            self.is_hung = True
+            log.logger.error("%s hangs and is killed", self)
+            self.send(signal.SIGKILL)
+
+    def _tell(self, message: bytes) -> None:
+        # The mold has exited, or it hangs, reads nothing, and will be killed for that.
+        with contextlib.suppress(OSError):
             self.channel.send(message)
 
-    def _read(self) -> tuple[dict[str, Any], list[int]]:
-        """The next message that is no report of an end; those are kept. Empty: there is none."""
+    def _read(self) -> None:
+        """Reads its pending messages."""
         while not self.is_closed:
             try:
-                message, descriptors, _, _ = socket.recv_fds(self.channel, LARGEST, 1)
+                message = self.channel.recv(LARGEST)
             except BlockingIOError:
                 break
             except OSError:
@@ -122,275 +169,361 @@ class Mold:
             if not message:
                 self.is_closed = True
                 break
-            said: dict[str, Any] = json.loads(message)
-            if "loaded" in said:
-                self.is_promoted = True
-            elif (ended := said.get("ended")) is None:
-                return said, descriptors
-            else:
-                self._ended.append((ended[0], Ending(ended[1])))
-        return {}, []
+            match json.loads(message):
+                case {"left": True}:
+                    self.has_left = True
+                case {"ended": [pid, status]}:
+                    self.reports_by = None
+                    self._ended.append((pid, Ending(status)))
 
     def ended(self) -> Iterator[tuple[int, Ending]]:
-        """The workers that have ended since the last call, and how; the caller must `reap` each."""
+        """The workers that have exited since the last call, and how; the caller must `reap` each.
+
+        The exit of a worker that is not known yet is kept until its pid is.
+        """
         self._read()
         found, self._ended = self._ended, []
-        if found:
-            self.reports_by = None
-        yield from found
+        for pid, ending in found:
+            if pid in self.births:
+                yield pid, ending
+            else:
+                self._ended.append((pid, ending))
         if self.has_ended:
             # The kernel has given its workers another parent, which reaps them.
-            yield from [
-                (pid, Ending(None, is_orphan=True))
-                for pid, began in self.children.items()
-                if not began or _began(pid) != began
-            ]
+            for pid, birth in list(self.births.items()):
+                if _has_ended(pid, birth.began):
+                    yield pid, Ending(None, is_orphan=True)
 
     def reap(self, pid: int) -> None:
         """The end of this worker is known: the number of its process may be used again."""
-        if self.children.pop(pid, None) is not None:
-            self._send(json.dumps({"reap": pid}).encode())
+        self.forget(pid)
+        self._tell(json.dumps({"reap": pid}).encode())
 
-    def disown(self, pid: int) -> None:
-        """This process is no worker of it any more."""
-        if self.children.pop(pid, None) is not None:
-            self._send(json.dumps({"disown": pid}).encode())
+    def forget(self, pid: int) -> Worker | None:
+        """This worker has ended: the worker that it was, if it is of this mold."""
+        if (birth := self.births.pop(pid, None)) is None:
+            return None
+        birth.channel.close()
+        return birth.worker
+
+    def reap_unknown(self) -> None:
+        """Reaps workers that exited before they sent their pid, once no answer is pending."""
+        for pid, _ in self._ended:
+            self.reap(pid)
+        self._ended.clear()
+
+    def look(self, now: float) -> None:
+        """Kills the mold if it has not reported an exited worker in time. Such a worker remains a zombie."""
+        if self.has_ended or not any(_has_ended(pid, birth.began) for pid, birth in self.births.items()):
+            self.reports_by = None
+        elif self.reports_by is None:
+            self.reports_by = now + _REPORTING
+        elif now >= self.reports_by:
+            self.hangs()
 
     def leave(self) -> None:
         """It is to end with its last worker."""
-        self._send(b'{"leave": true}')
+        self._tell(b'{"leave": true}')
 
-    def await_left(self, until: float) -> None:
-        """Waits until it has closed its listening sockets after `leave`, or this time by the monotonic clock."""
-        poll = select.poll()
-        poll.register(self.channel, select.POLLIN)
-        while not self.is_closed and (left := until - time.monotonic()) > 0 and poll.poll(int(left * 1000) + 1):
-            if "left" in self._read()[0]:
-                break
+    def close(self) -> None:
+        """Closes what the master has of it."""
+        self.channel.close()
+        self.forget_report()
+        for each in self.births.values():
+            each.channel.close()
 
 
-class Molds:
-    """The molds of a master. start: forks one."""
+class Molds(Forker):
+    """The molds of a master. run: becomes a mold, in the forked process; the socket is its end of the channel."""
 
-    def __init__(self, start: Callable[[], Mold]) -> None:
-        self._start = start
-        self.loading: Mold | None = None
+    loads = "loading the application"
+    shares_memory = True
+
+    def __init__(self, plan: Plan, settings: ServerSettings, run: Callable[[socket.socket, Forked], NoReturn]) -> None:
+        super().__init__(plan)
+        plan.may_fork = self._can_fork
+        self._settings = settings
+        self._run = run
+        self._loading: Mold | None = None
         # The one that forks; and the one before, to which the master goes back if the code of a reload is not good.
-        self.current: Mold | None = None
-        # A worker that drains, and is to be the next one.
-        self.promoted: Mold | None = None
+        self._current: Mold | None = None
         self._former: Mold | None = None
         self._all: list[Mold] = []
+        # The workers that are being forked.
+        self._births: dict[Worker, Birth] = {}
+        self._look_at = 0.0
+        # After `leave`: when the molds are not waited for any longer.
+        self._left_by = 0.0
+        # The next mold that finishes loading has the code of a reload.
+        self._awaits_reload = False
+        # When a mold may be made again after one that has ended, and how many have ended in a row.
+        self._next_at = 0.0
+        self._failures = 0
 
-    def load(self) -> None:
-        """Starts another mold. One that is still loading is killed. Raises OSError."""
-        self.stop_loading()
-        self.loading = self._start()
-        self._all.append(self.loading)
+    def begin(self) -> None:
+        announce_loading(self._settings)
+        self._load()
 
-    def stop_loading(self) -> None:
-        """Kills the mold that loads: its code may hang."""
-        if self.loading is not None:
-            self.loading.process.send(signal.SIGKILL)
-            self.loading = None
+    def reload(self, now: float) -> None:
+        # Also if the current mold exits before the next one has loaded, or no process can be forked now.
+        self._awaits_reload = bool(self._plan.workers or self._current)
+        self._load()
 
-    def adopt(self) -> None:
-        """The mold that has loaded is the current one. The one before stays until `settle`."""
-        if self.current is not None:
-            if self._former is None:
-                self._former = self.current
-            else:
-                self.current.leave()
-        self.current, self.loading = self.loading, None
+    @property
+    def is_reloading(self) -> bool:
+        return self._loading is not None or self._awaits_reload
 
-    def promote(self, worker: Worker, listeners: list[sockets.Listener]) -> None:
-        """This worker, which is told to drain, is to be a mold afterwards."""
-        channel, worker.channel = worker.channel, None
-        assert channel is not None
-        process = Worker(0, -1, 0, worker.pid, worker.forked)
-        self.promoted = Mold(process, channel, began=_began(worker.pid))
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            socket.send_fds(channel, [b'{"mold": true}'], [each.socket.fileno() for each in listeners])
-
-    def has_promoted(self) -> bool:
-        """True when the worker of `promote` has ended its requests."""
-        if self.promoted is not None:
-            next(self.promoted.ended(), None)
-        return self.promoted is not None and self.promoted.is_promoted
-
-    def adopt_promoted(self) -> None:
-        """That worker is the current mold. The one before forks no more."""
-        assert self.promoted is not None
-        for each in self._all:
-            each.disown(self.promoted.process.pid)
-        if self.current is not None:
-            self.current.leave()
-        self._all.append(self.promoted)
-        self.current, self.promoted = self.promoted, None
-
-    def give_up_promoted(self) -> None:
-        """Its worker has ended, or is not needed as a mold: it ends like any other."""
-        if self.promoted is not None:
-            self.promoted.channel.close()
-            self.promoted = None
-
-    def lost(self) -> Iterator[Mold]:
-        """Those of which only the socket tells that they have ended, once each."""
-        for each in self._all:
-            if each.began and each.is_closed and not each.has_ended:
-                each.has_ended = True
-                yield each
-
-    def settle(self) -> None:
-        """The code of the current mold is good: none before it is needed."""
+    def retire_former(self) -> None:
         if self._former is not None:
             self._former.leave()
             self._former = None
 
     def go_back(self) -> bool:
-        """The code of the current mold is not good: the one before forks again. False: that one has ended."""
+        if not self._awaits_reload:
+            self._stop_loading()
         former, self._former = self._former, None
         if former is None or former.has_ended:
             return False
-        if self.current is not None:
-            self.current.leave()
-        self.current = former
+        if self._current is not None:
+            self._current.leave()
+        self._current = former
         return True
 
-    def killed(self, pid: int, now: float) -> None:
-        """This worker was sent SIGKILL: its mold is to report the end."""
-        for each in self._all:
-            if pid in each.children and each.reports_by is None:
-                each.reports_by = now + _REPORTING
+    def fork(self, made: Worker) -> None:
+        assert self._current is not None
+        self._births[made] = self._current.fork(made)
 
-    def kill_hung(self, now: float) -> None:
-        """Kills each mold that has not reported in time."""
-        for each in self._all:
-            if each.reports_by is not None and now >= each.reports_by and not each.has_ended:
-                log.logger.error("%s hangs and is killed", each)
-                each.reports_by = None
-                each.process.send(signal.SIGKILL)
+    def gives_up(self, made: Worker) -> bool:
+        if (birth := self._births.pop(made, None)) is None:
+            return False
+        # Its process will find its socket closed.
+        birth.channel.close()
+        return True
 
-    def wake_at(self) -> float | None:
-        """When `kill_hung` may have something to do; None: never."""
-        return min((each.reports_by for each in self._all if each.reports_by is not None), default=None)
+    def events(self, now: float) -> Iterator[Event]:
+        self._kill_hung(now)
+        yield from self._answers(now)
+        if not self._plan.is_stopping:
+            self._tend(now)
+        yield from self._ends(now)
 
-    def leave(self) -> None:
-        """No more workers are needed. Waits until no mold listens, so that the last worker ends the listening."""
-        self.stop_loading()
-        self.give_up_promoted()
-        until = time.monotonic() + _LEFT
+    def wake_at(self, now: float) -> float | None:
+        times = []
+        if any(each.has_ended for each in self._all):
+            # Only a look at the workers of such a mold tells of their end.
+            times.append(now + _ORPHAN_INTERVAL)
+        if self._births or any(each.births for each in self._all):
+            times.append(self._look_at)
+        if not self.has_left(now):
+            times.append(self._left_by)
+        if not self._plan.is_stopping:
+            if self._loading is not None and not self._loading.is_named:
+                times.append(self._loading.slow_at)
+            if self._lacks_mold:
+                times.append(max(now, self._next_at))
+        return min(times, default=None)
+
+    def leave(self, now: float) -> None:
+        self._stop_loading()
+        self._left_by = now + _LEFT
         for each in self._all:
             each.leave()
-        for each in self._all:
-            if not each.has_ended:
-                each.await_left(until)
+
+    def has_left(self, now: float) -> bool:
+        """Also True after _LEFT, whatever the molds do."""
+        return now >= self._left_by or all(each.has_left or each.is_closed or each.has_ended for each in self._all)
 
     def join(self) -> None:
-        """Has all end, at the end of the master; one that does not is killed."""
-        self.stop_loading()
+        """One that does not end in time is killed."""
+        self._stop_loading()
         for each in self._all:
             each.channel.close()
         end = time.monotonic() + _LEAVING
         while left := [each for each in self._all if not each.has_ended]:
             for each in left:
                 with contextlib.suppress(ChildProcessError):
-                    if each.is_running():
+                    if os.waitpid(each.pid, os.WNOHANG) == (0, 0):
                         if time.monotonic() < end:
                             time.sleep(0.005)
                             break
-                        each.process.send(signal.SIGKILL)
-                        if not each.began:
-                            os.waitpid(each.process.pid, 0)
+                        each.send(signal.SIGKILL)
+                        os.waitpid(each.pid, 0)
                 each.has_ended = True
 
     def close(self) -> None:
-        """In a forked process: closes what is the master's."""
         for each in self._all:
-            each.channel.close()
-            each.process.forget_report()
-        self.give_up_promoted()
+            each.close()
+        for birth in self._births.values():
+            birth.channel.close()
 
     def descriptors(self) -> list[int]:
-        """Those that become readable when there are events."""
-        all_of_them = [*self._all, *([self.promoted] if self.promoted else [])]
-        found = [each.channel.fileno() for each in all_of_them if not each.is_closed]
-        return found + ([self.loading.process.report] if self.loading and self.loading.process.report >= 0 else [])
+        found = [each.channel.fileno() for each in self._all if not each.is_closed]
+        found += [birth.channel.fileno() for birth in self._births.values()]
+        return found + ([self._loading.report] if self._loading and self._loading.report >= 0 else [])
 
-    def processes(self) -> list[Worker]:
-        """Those of all molds that have not ended."""
-        return [each.process for each in self._all if not each.has_ended]
+    def processes(self) -> list[Child]:
+        return [each for each in self._all if not each.has_ended]
 
-    def children(self) -> list[int]:
-        """The process ids of those that are children of the master."""
-        return [each.process.pid for each in self._all if not each.has_ended and not each.began]
-
-    def has_loaded(self) -> bool:
-        """True once, when the mold that loads has done that."""
-        return self.loading is not None and self.loading.process.read_report()
-
-    def has_ended(self, pid: int) -> Mold | None:
-        """This process has ended: the mold that it was."""
-        ended = next((each for each in self._all if each.process.pid == pid and not each.has_ended), None)
-        if ended is not None:
-            ended.has_ended = True
-            ended.process.read_report()
-        return ended
-
-    def forget(self, ended: Mold) -> None:
-        """It forks no more."""
-        if self.loading is ended:
-            self.loading = None
-        if self.current is ended:
-            self.current = None
-
-    def ended_workers(self) -> Iterator[tuple[int, Ending]]:
-        """The workers that have ended since the last call."""
-        for each in list(self._all):
-            for pid, ending in each.ended():
-                yield pid, ending
-                each.reap(pid)
-            if each.has_ended and not each.children:
-                each.process.forget_report()
-                each.channel.close()
-                self._all.remove(each)
-
-    def reaped(self, pid: int) -> None:
-        """The end of a worker is known otherwise: its mold had ended, and it was a child of the master."""
-        for each in self._all:
-            each.children.pop(pid, None)
+    def _can_fork(self) -> bool:
+        """There is a mold, and it has few pending forks."""
+        return self._current is not None and len(self._births) < _MAX_FORKING
 
     @property
-    def has_orphans(self) -> bool:
-        """True while workers live whose mold has ended: only a look at them tells of their end."""
-        return any(each.has_ended for each in self._all)
+    def _lacks_mold(self) -> bool:
+        return self._loading is None and (self._current is None or self._awaits_reload)
+
+    def _load(self) -> None:
+        """Has a mold load the application; one that is still loading is killed. Until one has, nothing is forked."""
+        self._stop_loading()
+        try:
+            self._loading = self._start(time.monotonic())
+        except OSError as error:
+            log.logger.error("cannot fork a mold: %s; trying again", denial(error))
+            self._next_at = time.monotonic() + FIRST_DELAY
+        else:
+            self._all.append(self._loading)
+
+    def _start(self, now: float) -> Mold:
+        """Forks a mold. Raises OSError."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            forked = fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+        if forked.pid == 0:
+            ours.close()
+            become(lambda: self._run(theirs, forked))
+        theirs.close()
+        ours.setblocking(False)
+        forks.keep_from_children(ours)
+        return Mold(forked.pid, now, forked.pipe, channel=ours)
+
+    def _stop_loading(self) -> None:
+        """Kills the mold that loads: its code may hang."""
+        if self._loading is not None:
+            self._loading.send(signal.SIGKILL)
+            self._loading = None
+
+    def _tend(self, now: float) -> None:
+        """Forks with the mold that has loaded the application, and makes one where there is none."""
+        if (loading := self._loading) is not None and loading.read_report():
+            log.logger.info("%s has loaded the application in %.2f s", loading, now - loading.forked)
+            self._adopt(loading)
+            self._failures = 0
+            if self._awaits_reload:
+                self._awaits_reload = False
+                self._plan.reload(now)
+        elif self._lacks_mold and now >= self._next_at:
+            self._load()
+        elif loading is not None and not loading.is_named and now >= loading.slow_at:
+            loading.is_named = True
+            log_slow(loading, SLOW_BOOT_AFTER)
+
+    def _adopt(self, loaded: Mold) -> None:
+        """This mold is the current one. The one before stays until `retire_former`."""
+        if self._current is not None:
+            if self._former is None:
+                self._former = self._current
+            else:
+                self._current.leave()
+        self._current, self._loading = loaded, None
+
+    def _answers(self, now: float) -> Iterator[Event]:
+        """Admits the workers that molds have forked."""
+        for made, birth in list(self._births.items()):
+            failed = birth.answer()
+            if failed is None and birth.mold.has_ended and now >= made.forked + _FORKING:
+                # The new process hangs before it sends its pid. It exits when it finds the socket closed.
+                failed = f"{birth.mold} has ended"
+            if failed is None:
+                continue
+            del self._births[made]
+            if failed:
+                birth.channel.close()
+                yield ForkFailed(made, failed)
+            elif not made.is_booting:
+                # It has been asked to exit in the meantime.
+                birth.channel.close()
+            elif birth.admit():
+                yield Admitted(made)
+
+    def _kill_hung(self, now: float) -> None:
+        """Kills each mold that has not forked a worker, or not reported an exited one, in time."""
+        for made, birth in self._births.items():
+            if now >= max(made.forked, birth.mold.answered) + _FORKING:
+                birth.mold.hangs()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK
+            busy = self._busy
+            for each in self._all:
+                # A mold that is forking has more time, and reports exited workers afterwards.
+                if each not in busy:
+                    each.look(now)
+
+    @property
+    def _busy(self) -> set[Mold]:
+        """Those that are forking."""
+        return {birth.mold for birth in self._births.values()}
+
+    def _ends(self, now: float) -> Iterator[Event]:
+        """The ends of molds, which the master reaps, and of workers, which their molds reap."""
+        for pid, ending in self._reaped([each.pid for each in self._all if not each.has_ended]):
+            for each in self._all:
+                if (orphan := each.forget(pid)) is not None:
+                    # Its mold has ended, and it was a child of process 1.
+                    yield Ended(orphan, ending)
+                elif each.pid == pid and not each.has_ended:
+                    each.has_ended = True
+                    each.read_report()
+                    yield from self._has_ended(each, ending, now)
+        for each in list(self._all):
+            for pid, ending in each.ended():
+                worker = each.births[pid].worker
+                yield Ended(worker, ending)
+                each.reap(pid)
+            if each in self._busy:
+                continue
+            each.reap_unknown()
+            if each.has_ended and not each.births:
+                each.close()
+                self._all.remove(each)
+
+    def _has_ended(self, ended: Mold, ending: Ending, now: float) -> Iterator[Event]:
+        was_loading, was_current = self._loading is ended, self._current is ended
+        if was_loading:
+            self._loading = None
+        if was_current:
+            self._current = None
+        if self._plan.is_stopping or not (was_loading or was_current):
+            return
+        why, traceback = ended.explained(ending)
+        if was_loading and self._current is not None:
+            self._awaits_reload = False
+            yield ReloadFailed(why, traceback)
+        elif was_loading and not self._plan.has_served:
+            yield CannotLoad(why, ended.failure)
+        else:
+            delay = min(FIRST_DELAY * 2.0 ** min(self._failures, 10), LONGEST_DELAY)
+            log.logger.error("%s; making another one in %g s%s", why, delay, traceback)
+            self._next_at = now + delay
+            self._failures += 1
 
 
-def _began(pid: int) -> str:
-    """When a process began, by the clock of the kernel; empty: there is none, or it has ended and is not reaped."""
+def _began(pid: int) -> str | None:
+    """The start time of a process by the kernel's clock; empty if there is no such process, or only a zombie. None if
+    it cannot be determined now, for example without free file descriptors."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return ""
+    except OSError:
+        return None
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def start(run: Callable[[socket.socket, Forked], NoReturn], now: float) -> Mold:
-    """Forks a mold. run: called in it. Raises OSError."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        forked = fork()
-    except OSError:
-        ours.close()
-        theirs.close()
-        raise
-    if forked.pid == 0:
-        try:
-            ours.close()
-            run(theirs, forked)
-        finally:
-            os._exit(1)
-    theirs.close()
-    ours.setblocking(False)
-    forks.keep_from_children(ours)
-    return Mold(Worker(0, -1, 0, forked.pid, now, report=forked.pipe), ours)
+def _has_ended(pid: int, began: str | None) -> bool:
+    """Whether the process that started at this time is known to have exited."""
+    now = _began(pid)
+    return now == "" or (None not in (now, began) and now != began)

@@ -14,7 +14,6 @@ import os
 import socket
 import time
 from collections.abc import MutableMapping
-from dataclasses import dataclass
 from typing import Final
 
 from tailrace.errors import ConfigError
@@ -25,7 +24,6 @@ _FIRST_DESCRIPTOR: Final = 3  # SD_LISTEN_FDS_START
 _LONGEST: Final = 1000  # characters of a line: all lines must fit into a datagram
 _SEND_TIMEOUT: Final = 1.0  # seconds, when the queue of the manager is full
 LISTEN_VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
-NOTIFY_VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 
 class Manager:
@@ -40,11 +38,6 @@ class Manager:
         self._socket: socket.socket | None = None
         self._lost = False
 
-    @property
-    def listens(self) -> bool:
-        """True when there is a notify socket."""
-        return self._address is not None
-
     def ready(self, status: str) -> None:
         """The service serves: after the start, and again after `reloading`."""
         self._tell("READY=1", f"STATUS={status}")
@@ -56,10 +49,6 @@ class Manager:
     def stopping(self, status: str) -> None:
         """The service has begun to stop."""
         self._tell("STOPPING=1", f"STATUS={status}")
-
-    def status(self, status: str) -> None:
-        """What `systemctl status` shows."""
-        self._tell(f"STATUS={status}")
 
     def watchdog(self) -> None:
         """The service is alive; to be called every `watchdog_interval`."""
@@ -96,19 +85,6 @@ class Manager:
             self._lost = False
 
 
-@dataclass(frozen=True)
-class PassedSocket:
-    """A listening socket that the manager opened; the name is that of FileDescriptorName= in the socket unit."""
-
-    descriptor: int
-    name: str
-
-    @property
-    def bind(self) -> str:
-        """What one would write after `--bind`."""
-        return f"fd://{self.descriptor}"
-
-
 def manager(environ: MutableMapping[str, str], pid: int) -> Manager:
     """The manager that `environ` names, for the process `pid`. Removes its variables from `environ`."""
     address = environ.pop("NOTIFY_SOCKET", None)
@@ -126,14 +102,13 @@ def manager(environ: MutableMapping[str, str], pid: int) -> Manager:
     return Manager(address, seconds or None)
 
 
-def passed_sockets(environ: MutableMapping[str, str], pid: int) -> list[PassedSocket]:
-    """The sockets that the manager passed to the process `pid`. Removes their variables from `environ`.
+def passed_sockets(environ: MutableMapping[str, str], pid: int) -> list[int]:
+    """The descriptors of the sockets that the manager passed to the process `pid`. Removes their variables from
+    `environ`.
 
     Raises ConfigError for variables that cannot be understood.
     """
-    for_process, count, names = (environ.get(variable, "") for variable in LISTEN_VARIABLES[:3])
-    for variable in LISTEN_VARIABLES:
-        environ.pop(variable, None)
+    for_process, count, *_ = (environ.pop(variable, "") for variable in LISTEN_VARIABLES)
     if not for_process and not count:
         return []
     if not (for_process.isascii() and for_process.isdigit() and count.isascii() and count.isdigit()):
@@ -149,17 +124,13 @@ def passed_sockets(environ: MutableMapping[str, str], pid: int) -> list[PassedSo
             pid,
         )
         return []
-    given = names.split(":") if names else []
-    passed = [
-        PassedSocket(_FIRST_DESCRIPTOR + index, given[index] if index < len(given) else "unknown")
-        for index in range(int(count))
-    ]
+    passed = [_FIRST_DESCRIPTOR + index for index in range(int(count))]
     for each in passed:
         try:
-            os.set_inheritable(each.descriptor, False)
+            os.set_inheritable(each, False)
         except OSError:
             raise ConfigError(
-                f"LISTEN_FDS = {count}: descriptor {each.descriptor} is not open; unset LISTEN_FDS and LISTEN_PID, or "
+                f"LISTEN_FDS = {count}: descriptor {each} is not open; unset LISTEN_FDS and LISTEN_PID, or "
                 "let systemd set them"
             ) from None
     return passed

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import enum
 import itertools
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from tailrace.master.hang import WRITING
 from tailrace.master.workers import Draining, Hung, Killed, Serving, Worker
@@ -47,8 +47,7 @@ SLOW_BOOT_AFTER: Final = 60.0
 LEAVING: Final = 5.0
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(NamedTuple):
     """When a number may be forked again.
 
     until: while other workers serve. until_alone: while none serves. failures: how many of its workers in a row ended
@@ -60,8 +59,7 @@ class Wait:
     failures: int = 0
 
 
-@dataclass(frozen=True)
-class Fork:
+class Fork(NamedTuple):
     """Fork a worker with this number, in this place of the scoreboard."""
 
     number: int
@@ -69,36 +67,31 @@ class Fork:
     generation: int
 
 
-@dataclass(frozen=True)
-class Drain:
+class Drain(NamedTuple):
     """Tell this worker to drain: its successor serves, or there is one worker too many."""
 
     worker: Worker
 
 
-@dataclass(frozen=True)
-class Kill:
+class Kill(NamedTuple):
     """Kill this worker: its time to end is over. hung: it was not told to end, but hangs."""
 
     worker: Worker
     hung: bool = False
 
 
-@dataclass(frozen=True)
-class Loading:
+class Loading(NamedTuple):
     """Log that the application is still loaded for the first time."""
 
 
-@dataclass(frozen=True)
-class SlowBoot:
+class SlowBoot(NamedTuple):
     """Log that this worker still loads after so many seconds."""
 
     worker: Worker
     seconds: float
 
 
-@dataclass(frozen=True)
-class Reloaded:
+class Reloaded(NamedTuple):
     """The reload is complete; it took so many seconds."""
 
     seconds: float
@@ -144,38 +137,30 @@ class Plan:
         self._trial_ends: float | None = None
         # The workers of this generation are to end.
         self._rejected = 0
-        self._stopping = False
+        # It was told to stop.
+        self.is_stopping = False
         self._at_once = False
-        self._ever_ready = False
+        # Any worker has been ready.
+        self.has_served = False
         # By number, where a worker has died.
         self._waits: dict[int, Wait] = {}
         self._failures = 0
         self._named: set[Worker] = set()
         self._has_told_loading = False
-        # False while nothing can be forked.
-        self.may_fork = True
+        # Whether anything can be forked now.
+        self.may_fork: Callable[[], bool] = lambda: True
         # True after a rejected reload, if a successor would have the rejected code: workers are not recycled.
         self.keeps_rejected_code_out = False
 
     @property
     def is_over(self) -> bool:
         """True when the master has nothing left to do."""
-        return self._stopping and not self.workers
-
-    @property
-    def is_stopping(self) -> bool:
-        """True once it was told to stop."""
-        return self._stopping
+        return self.is_stopping and not self.workers
 
     @property
     def is_reloading(self) -> bool:
         """True from `reload` to `Reloaded` or `Verdict.RELOAD_FAILED`."""
         return self._reload_began is not None
-
-    @property
-    def has_served(self) -> bool:
-        """True once any worker has been ready."""
-        return self._ever_ready
 
     @property
     def serving(self) -> list[Worker]:
@@ -190,7 +175,7 @@ class Plan:
     @property
     def trial_ends(self) -> float | None:
         """When the reload is to be accepted or rejected; None: no worker is on trial."""
-        return None if self._stopping else self._trial_ends
+        return None if self.is_stopping else self._trial_ends
 
     @property
     def is_complete(self) -> bool:
@@ -203,9 +188,13 @@ class Plan:
         """A `Fork` was done."""
         self.workers.append(worker)
 
-    def fork_failed(self, number: int, now: float) -> None:
-        """A `Fork` could not be done: no processes or no memory left."""
-        self._has_failed(number, now)
+    def fork_failed(self, worker: Worker, now: float) -> None:
+        """A `Fork` failed: there are no processes or memory left, or the mold has exited."""
+        if worker in self.workers:
+            self.workers.remove(worker)
+            self._named.discard(worker)
+        if worker.is_booting and not self._is_old(worker):
+            self._has_failed(worker.number, now)
 
     def ready(self, worker: Worker, now: float) -> bool:
         """The worker serves. False when it was told to end while it loaded.
@@ -214,7 +203,7 @@ class Plan:
         """
         if worker.is_booting:
             worker.phase = Serving(now)
-            self._ever_ready = True
+            self.has_served = True
             self._failures = 0
             self._waits.pop(worker.number, None)
             if not self._is_accepted and self._trial_ends is None and any(map(self._is_old, self.serving)):
@@ -250,7 +239,7 @@ class Plan:
             return Verdict.NOT_READY
         self._has_failed(worker.number, now)
         self._failures += 1
-        if not self._ever_ready or (self._failures >= FAILURES and not serving):
+        if not self.has_served or (self._failures >= FAILURES and not serving):
             return Verdict.GIVE_UP
         return Verdict.NOT_READY
 
@@ -311,10 +300,7 @@ class Plan:
         """
         self.reload(now)
         self.accept()
-        told = [worker for worker in self.workers if worker.is_booting or worker.is_serving]
-        for worker in told:
-            worker.phase = Draining(now + (BOOT_LEAVING if worker.is_booting else self._graceful + LEAVING))
-        return told
+        return self._all_drain(now)
 
     def resize(self, wanted: int) -> None:
         """Another number of workers is wanted: as many of these as there are places for."""
@@ -336,7 +322,10 @@ class Plan:
 
     def stop(self, now: float) -> list[Worker]:
         """All workers drain, and no others are forked. Returns those that are to be told."""
-        self._stopping = True
+        self.is_stopping = True
+        return self._all_drain(now)
+
+    def _all_drain(self, now: float) -> list[Worker]:
         told = [worker for worker in self.workers if worker.is_booting or worker.is_serving]
         for worker in told:
             worker.phase = Draining(now + (BOOT_LEAVING if worker.is_booting else self._graceful + LEAVING))
@@ -344,7 +333,7 @@ class Plan:
 
     def stop_now(self, now: float) -> list[Worker]:
         """All workers end at once. Returns those that are to be told."""
-        self._stopping = self._at_once = True
+        self.is_stopping = self._at_once = True
         told = [worker for worker in self.workers if not isinstance(worker.phase, (Hung, Killed))]
         for worker in told:
             worker.phase = Draining(now if worker.is_booting else now + LEAVING)
@@ -359,7 +348,7 @@ class Plan:
             if isinstance(worker.phase, (Draining, Hung)) and now >= worker.phase.until:
                 actions.append(Kill(worker, isinstance(worker.phase, Hung)))
                 worker.phase = Killed()
-        if self._stopping:
+        if self.is_stopping:
             return actions
         if self._trial_ends is not None and not any(map(self._is_old, self.serving)):
             # There is no other worker left to compare with, or to go back to.
@@ -391,7 +380,7 @@ class Plan:
     def wake_at(self, now: float) -> float | None:
         """When `next` has something to do though nothing happens; None: never."""
         times = [worker.phase.until for worker in self.workers if isinstance(worker.phase, (Draining, Hung))]
-        if not self._stopping:
+        if not self.is_stopping:
             boots = (worker for worker in self.workers if worker.is_booting and worker not in self._named)
             times += [worker.forked + SLOW_BOOT_AFTER for worker in boots]
             times += [at for at in (self._tells_loading_at(), self._trial_ends) if at is not None]
@@ -401,7 +390,7 @@ class Plan:
 
     def _tells_loading_at(self) -> float | None:
         """When `Loading` is due; None: it was logged, or a worker has served, or none loads."""
-        if self._ever_ready or self._has_told_loading:
+        if self.has_served or self._has_told_loading:
             return None
         return min((worker.forked + LOADING_AFTER for worker in self.workers if worker.is_booting), default=None)
 
@@ -433,7 +422,7 @@ class Plan:
 
     def _forks(self) -> list[Fork]:
         """The workers that are missing; or, when none is missing and none loads, one successor."""
-        if not self.may_fork:
+        if not self.may_fork():
             return []
         active = [worker for worker in self.workers if worker.is_booting or worker.is_serving]
         taken = {worker.number for worker in active}
@@ -460,7 +449,7 @@ class Plan:
         return not self.has_current_code(worker) and (worker.is_booting or worker.is_serving)
 
     def _is_outdated(self, worker: Worker) -> bool:
-        return worker.is_serving and (self._is_old(worker) or (worker.due != "" and self.may_recycle))
+        return worker.is_serving and (self._is_old(worker) or (worker.due is not None and self.may_recycle))
 
     def _fork_at(self, number: int) -> float:
         """The time from which this number may be forked."""

@@ -5,16 +5,17 @@ No process, clock or log is used here; the time is an argument. Thread: the mast
 
 from __future__ import annotations
 
+import enum
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.logs import log
 
-# A worker's lifetime is shorter by up to this part, at random, so that workers forked together do not end together.
-_LIFETIME_JITTER: Final = 0.1
+# A worker may take more requests, and lives shorter, by up to this part, at random, so that workers forked together do
+# not end together.
+_JITTER: Final = 0.1
 # A thread counts as stuck when its request has been past its deadline for this long (seconds).
 STUCK_GRACE: Final = 5.0
 # With --max-rss auto, a worker that has grown by less than this part since it became ready is not replaced: its
@@ -22,12 +23,30 @@ STUCK_GRACE: Final = 5.0
 _GROWTH: Final = 0.25
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The options: requests, random further requests, seconds, bytes. None: no such limit."""
+class Reason(enum.Enum):
+    """Why a worker is replaced; the value is its name in counts and metrics."""
+
+    CRASH = "crash"
+    HANG = "hang"
+    LOAD_FAILURE = "load_failure"
+    RELOAD = "reload"
+    MAX_REQUESTS = "max_requests"
+    MAX_LIFETIME = "max_lifetime"
+    MAX_RSS = "max_rss"
+    STUCK_THREAD = "stuck_thread"
+
+
+class Due(NamedTuple):
+    """A worker is to be replaced. detail: why, as a phrase that follows its name in the log."""
+
+    reason: Reason
+    detail: str
+
+
+class Limits(NamedTuple):
+    """The options: requests, seconds, bytes. None: no such limit."""
 
     requests: int | None = None
-    jitter: int = 0
     lifetime: float | None = None
     rss: int | None = None
 
@@ -36,7 +55,6 @@ class Limits:
         """From option values."""
         return cls(
             settings.max_requests or None,
-            settings.max_requests_jitter,
             settings.max_lifetime or None,
             None if settings.max_rss == "auto" else settings.max_rss or None,
         )
@@ -44,55 +62,45 @@ class Limits:
     def draw(self, now: float, resident: int, chance: random.Random) -> Allowance:
         """The limits of one worker, when it becomes ready. resident: bytes that it has in memory already."""
         return Allowance(
-            None if self.requests is None else self.requests + chance.randint(0, self.jitter),
-            None if self.lifetime is None else now + self.lifetime * (1 - _LIFETIME_JITTER * chance.random()),
+            None if self.requests is None else self.requests + chance.randint(0, int(self.requests * _JITTER)),
+            None if self.lifetime is None else now + self.lifetime * (1 - _JITTER * chance.random()),
             # A worker that is above the limit from the start has none: its successors would be above it, too.
             None if self.rss is None or resident > self.rss else self.rss,
             resident,
         )
 
 
-@dataclass
-class Allowance:
+class Allowance(NamedTuple):
     """The limits of one worker: requests, end of its lifetime, bytes of memory. initial: bytes that it had in memory
-    when it became ready. reason: why it is to be replaced, in a word, for counts; empty when it is not."""
+    when it became ready."""
 
     requests: int | None = None
     until: float | None = None
     rss: int | None = None
     initial: int = 0
-    reason: str = ""
 
-    @property
-    def is_stuck(self) -> bool:
-        """True when a thread of the worker is stuck."""
-        return self.reason == "stuck_thread"
-
-    def exceeded(self, now: float, counters: Mapping[str, int], resident: int) -> str:
-        """Why the worker is to be replaced, as a phrase that follows its name in the log; empty when it is not."""
+    def exceeded(self, now: float, counters: Mapping[str, int], resident: int) -> Due | None:
+        """Why the worker is to be replaced; None when it is not."""
         if counters["stuck_ms"] >= 1000 * STUCK_GRACE:
-            self.reason = "stuck_thread"
-            return "has a thread in which a request past its deadline does not end"
+            return Due(Reason.STUCK_THREAD, "has a thread in which a request past its deadline does not end")
         if self.requests is not None and counters["requests"] >= self.requests:
-            self.reason = "max_requests"
-            return f"has processed {log.counted(counters['requests'], 'request')} (--max-requests)"
+            processed = log.counted(counters["requests"], "request")
+            return Due(Reason.MAX_REQUESTS, f"has processed {processed} (--max-requests)")
         if self.until is not None and now >= self.until:
-            self.reason = "max_lifetime"
-            return "has reached its lifetime (--max-lifetime)"
+            return Due(Reason.MAX_LIFETIME, "has reached its lifetime (--max-lifetime)")
         if self.rss is not None and resident > self.rss:
-            self.reason = "max_rss"
-            return f"has {resident / (1 << 20):.0f} MiB in memory (--max-rss)"
-        return ""
+            return Due(Reason.MAX_RSS, f"has {resident / (1 << 20):.0f} MiB in memory (--max-rss)")
+        return None
 
 
-def outgrown(most: int, used: int, workers: Sequence[tuple[int, int]], *, forks_application: bool) -> int | None:
+def outgrown(most: int, used: int, workers: Sequence[tuple[int, int]], *, shares_memory: bool) -> int | None:
     """With --max-rss auto, which worker is to be replaced; None: none.
 
     most: bytes that may be in use in the cgroup. used: those in use. workers: bytes of each when it became ready, and
-    now. forks_application: with --preload a successor shares the memory of the mold, and otherwise it needs as much
-    as the worker needed, while both run.
+    now. shares_memory: a successor shares the application's memory with the process that forks it; otherwise it needs
+    as much as the worker needed, while both run.
     """
     at = max(range(len(workers)), key=lambda each: workers[each][1] - workers[each][0])
     initial, resident = workers[at]
-    room = 0 if forks_application else initial
+    room = 0 if shares_memory else initial
     return at if used + room > most and resident - initial >= initial * _GROWTH else None

@@ -1,4 +1,4 @@
-"""The surroundings of a master: service manager, pid file, user, predecessor and successor, file watcher.
+"""The service around a master: service manager, pid file, user, predecessor and successor, file watcher.
 
 The master calls the methods at certain times, and calls `events` in its loop; the master decides what these mean for
 the workers. A new master changes neither the pid file nor the state that the service manager shows until its
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tailrace._tailrace import Certificates
 from tailrace.cli.options import BY_NAME
@@ -20,32 +20,25 @@ from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import Setting, Settings, is_chosen
 from tailrace.errors import ConfigError, UpgradeError
 from tailrace.logs import log
-from tailrace.master import notify, statsd, status, upgrade, watch
+from tailrace.master import notify, status, upgrade, watch
 from tailrace.system import identity
 from tailrace.system.pidfile import PidFile
 from tailrace.system.sockets import Listener, remove_file
 from tailrace.system.title import set_title
 
+if TYPE_CHECKING:
+    from tailrace.master.statsd import Statsd
 
-@dataclass(frozen=True)
+
 class Upgraded:
     """The successor serves: this master hands over and stops."""
 
-    pid: int
 
-
-@dataclass(frozen=True)
-class FilesChanged:
-    """Files of the application have changed (`--reload`)."""
-
-    paths: list[str]
-
-
-Event = Upgraded | FilesChanged
+Event = Upgraded | watch.Changed
 
 
 class Service:
-    """The surroundings of one master; without arguments it does nothing."""
+    """The service around one master; without arguments it does nothing."""
 
     def __init__(
         self,
@@ -66,7 +59,7 @@ class Service:
         self._watcher: watch.Watcher | None = None
         self._status: status.Status | None = None
         self._former: status.Process | None = None
-        self._statsd: statsd.Statsd | None = None
+        self._statsd: Statsd | None = None
         self._pid_file: PidFile | None = None
         self._listeners: list[Listener] = []
         self.certificates: Certificates | None = None
@@ -97,23 +90,27 @@ class Service:
         """The descriptor of a socket that the predecessor bound to the address."""
         return self._predecessor.listener(address) if self._predecessor else None
 
-    def settle(
+    def set_up(
         self, settings: ServerSettings, listeners: list[Listener], certificates: Certificates | None = None
     ) -> None:
-        """Once the sockets are bound: opens the addresses of `--status`, `--agent` and `--statsd`, makes the pid
-        file, sets title and user, starts the watcher. Raises ConfigError."""
+        """Once the sockets are bound: opens the addresses of `--status`, `--haproxy-agent` and `--statsd`, makes the
+        pid file, sets title and user, starts the watcher. Raises ConfigError."""
         self._listeners, self.certificates = listeners, certificates
         predecessor = self._predecessor
         self._status = status.opened(settings, certificates, kept=self.kept)
         if settings.statsd is not None:
+            # Imported here: what reads the state for others takes milliseconds to import.
+            from tailrace.master import statsd
+
             self._statsd = statsd.opened(settings.statsd)
         if predecessor:
             predecessor.close_rest()
         if settings.pidfile is not None:
             pid_file = PidFile(settings.pidfile)
-            pid_file.check(predecessor.pid if predecessor else None)
-            if not predecessor:
-                pid_file.write()
+            if predecessor:
+                pid_file.check(predecessor.pid)
+            else:
+                pid_file.claim()
             self._pid_file = pid_file
         set_title("master", settings.app or "")
         others = self._status.listeners if self._status else []
@@ -122,7 +119,7 @@ class Service:
         if settings.reload:
             env_file = settings.env_file
             files = [env_file] if env_file else []
-            self._watcher = watch.start(settings.app, files, settings.reload_include, settings.reload_exclude)
+            self._watcher = watch.start(settings.app, files, settings.reload_include)
 
     # The loop
 
@@ -145,7 +142,7 @@ class Service:
         return self._status if self._is_main else None
 
     @property
-    def statsd(self) -> statsd.Statsd | None:
+    def statsd(self) -> Statsd | None:
         """Where figures are sent, once this master is the one that answers for the server."""
         return self._statsd if self._is_main else None
 
@@ -163,7 +160,7 @@ class Service:
         if self._predecessor and not self._gave_up and self._predecessor.has_let_go():
             self._take_over(self._predecessor)
         if self._successor and self._is_ready(self._successor):
-            found.append(Upgraded(self._successor.pid))
+            found.append(Upgraded())
         self._failed = [each for each in self._failed if each.reap() is None]
         if self._watcher:
             found += self._watched(self._watcher)
@@ -198,7 +195,7 @@ class Service:
                     "--reload: file changes are no longer noticed, so restart the server: %s", event.reason
                 )
             else:
-                found.append(FilesChanged(event.paths))
+                found.append(event)
         return found
 
     # Called by the master
@@ -332,12 +329,12 @@ def from_environment(settings: Settings) -> tuple[Settings, Service]:
     predecessor = upgrade.predecessor(os.environ)
     origin = upgrade.Origin.here()
     manager = notify.manager(os.environ, os.getpid())
-    settings = dict(settings)
+    changes = {}
     passed = notify.passed_sockets(os.environ, os.getpid())
     if passed:
-        binds = tuple(each.bind for each in passed)
+        binds = tuple(f"fd://{each}" for each in passed)
         if not is_chosen(BY_NAME["bind"], settings["bind"]):
-            settings["bind"] = Setting(binds, "LISTEN_FDS")
+            changes["bind"] = Setting(binds, "LISTEN_FDS")
         elif not set(binds) & set(settings["bind"].value):
             log.logger.warning(
                 "LISTEN_FDS: %s from systemd not used, since %s says where to listen",
@@ -345,6 +342,5 @@ def from_environment(settings: Settings) -> tuple[Settings, Service]:
                 settings["bind"].source,
             )
     if (path := settings["env_file"].value) is not None:
-        settings["env_file"] = Setting(os.path.join(origin.directory, path), settings["env_file"].source)
-    descriptors = [each.descriptor for each in passed]
-    return settings, Service(manager=manager, origin=origin, predecessor=predecessor, passed=descriptors)
+        changes["env_file"] = Setting(os.path.join(origin.directory, path), settings["env_file"].source)
+    return settings.changed(changes), Service(manager=manager, origin=origin, predecessor=predecessor, passed=passed)

@@ -1,5 +1,5 @@
-"""`--status`, `--agent` and `--otlp-endpoint`, the master's side: the addresses, and the status process, which is
-forked, watched and replaced.
+"""`--status`, `--haproxy-agent` and `--otlp-endpoint`, the master's side: the addresses, and the status process, which
+is forked, watched and replaced.
 
 The master keeps the listening sockets, so that the process can be replaced, and that a new master (SIGUSR2) gets them.
 It tells the process the state of the workers through shared memory. It ends the process by closing a pipe, or by
@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import posix  # os.close of gevent closes only when its hub runs
-import select
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -21,19 +20,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from tailrace._tailrace import Certificates, Scoreboard
+from tailrace.cli import envfile
+from tailrace.cli.sampler import sampling
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.errors import BindError
+from tailrace.errors import BindError, denial
 from tailrace.logs import log
+from tailrace.master.plan import FIRST_DELAY, LONGEST_DELAY
 from tailrace.master.workers import Booting, Ending, Hung, Killed, Serving, Worker
-from tailrace.status import main, stacks, state, tracing
+from tailrace.status import state, tracing
 from tailrace.status.state import SharedState, State, WorkerState
 from tailrace.system import forks, sockets, status_address
+from tailrace.system.descriptors import is_at_end
 from tailrace.system.status_address import StatusAddress
 
-# A process that ends is replaced at once if it has lived for longer than the longest delay, else after the first delay,
-# then each time after twice as long, up to the longest (seconds).
-FIRST_DELAY: Final = 1.0
-LONGEST_DELAY: Final = 30.0
 _BACKLOG: Final = 128
 # How much longer than it should a status process may take to export its last traces (seconds).
 _SLACK: Final = 1.0
@@ -42,7 +41,8 @@ _NO_STACKS: Final = ", without Python stacks, which need `pip install 'tailrace[
 
 @dataclass
 class Backoff:
-    """When the process may be forked again."""
+    """When the process may be forked again: at once if it has lived for longer than LONGEST_DELAY, else after
+    FIRST_DELAY, then each time after twice as long, up to LONGEST_DELAY."""
 
     at: float = float("-inf")
     _failures: int = 0
@@ -70,7 +70,7 @@ class Process:
 
     def reap(self) -> Ending | None:
         """How it has ended; None: it lives. Closes the descriptors when it has ended."""
-        return self._reaped() if _is_at_end(self.handle, 0) else None
+        return self._reaped() if is_at_end(self.handle) else None
 
     def stop_answering(self) -> None:
         """Has it finish its requests; and end, unless it exports the traces of the workers that are left."""
@@ -89,7 +89,7 @@ class Process:
 
     def reopen_logs(self) -> None:
         """Has it open the files of its log again."""
-        if not _is_at_end(self.handle, 0):
+        if not is_at_end(self.handle):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGUSR1)
 
@@ -98,7 +98,9 @@ class Process:
         self.tell()
         if self.handle < 0:
             return
-        if not _is_at_end(self.handle, 2 * main.GRACE + (tracing.LAST + _SLACK) * self.exports):
+        from tailrace.status import main
+
+        if not is_at_end(self.handle, 2 * main.GRACE + (tracing.LAST + _SLACK) * self.exports):
             # It has its end of the pipe, so it was not reaped, and no other process has its number.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -122,16 +124,9 @@ class Process:
             self.handle = -1
 
 
-def _is_at_end(handle: int, seconds: float) -> bool:
-    """Whether the process of a handle ends within this time."""
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
-
-
 class Status:
-    """The sockets of `--status` and `--agent`, by the name of the option, and the process that answers on them and
-    exports traces.
+    """The sockets of `--status` and `--haproxy-agent`, by the name of the option, and the process that answers on them
+    and exports traces.
 
     application: its name, for the title. otlp_endpoint: where traces are exported to. scheme: of URLs for which no
     proxy states it.
@@ -194,14 +189,16 @@ class Status:
             try:
                 self._process = self._fork(self._shared, board, now, in_child)
             except OSError as error:
-                log.logger.error("cannot fork the status process: %s; trying again", error.strerror)
+                log.logger.error("cannot fork the status process: %s; trying again", denial(error))
                 self._backoff.ended(now, now)
             else:
                 if not self._was_announced:
+                    from tailrace.stacks import pyspy
+
                     self._was_announced = True
                     for name, listener in self._listeners.items():
-                        url = listener.shown.removeprefix("http://" if name == "agent" else "")
-                        lacks = _NO_STACKS if name == "status" and stacks.program() is None else ""
+                        url = listener.shown.removeprefix("http://" if name == "haproxy-agent" else "")
+                        lacks = _NO_STACKS if name == "status" and pyspy.program() is None else ""
                         log.logger.info("%s on %s (process %d)%s", name, url, self._process.pid, lacks)
                     if self._otlp_endpoint is not None:
                         log.logger.info("traces to %s (process %d)", self._otlp_endpoint, self._process.pid)
@@ -212,6 +209,9 @@ class Status:
             self._process.reopen_logs()
 
     def _fork(self, shared: SharedState, board: Scoreboard, now: float, in_child: Callable[[], None]) -> Process:
+        # Here, since a server without a status process does not need it, and before the fork, for further processes.
+        from tailrace.status import main
+
         log.flush_streams()
         reader, line = os.pipe()
         try:
@@ -221,16 +221,14 @@ class Status:
             os.close(line)
             raise
         master = os.getpid()
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            with forks.of_our_own():
-                pid = os.fork()
+            pid, mask = forks.fork()
             if pid == 0:
                 try:
                     for ours in (line, handle):
                         posix.close(ours)
                     in_child()
-                    status, agent = map(self._listeners.get, ("status", "agent"))
+                    status, agent = map(self._listeners.get, ("status", "haproxy-agent"))
                     name, exporter = self._application, None
                     if self._otlp_endpoint is not None:
                         exporter = tracing.Exporter(board.traces, self._otlp_endpoint, name, self._scheme)
@@ -244,7 +242,6 @@ class Status:
         finally:
             for theirs in (reader, writer):
                 posix.close(theirs)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         forks.keep_from_children(line, handle)
         return Process(pid, line, handle, now, self._otlp_endpoint is not None)
 
@@ -281,8 +278,8 @@ class Status:
 def opened(
     settings: ServerSettings, certificates: Certificates | None = None, *, kept: Callable[[str], int | None]
 ) -> Status | None:
-    """Opens the addresses of `--status` and `--agent`; None when none is given, or none can be opened, and traces are
-    not exported.
+    """Opens the addresses of `--status` and `--haproxy-agent`; None when none is given, or none can be opened, and
+    traces are not exported.
 
     One that cannot be opened is a warning in the log. certificates: for one that is encrypted. kept: as for
     `sockets.bound`. Raises ConfigError for a text that is no address, and where the exporter is not installed.
@@ -290,11 +287,13 @@ def opened(
     endpoint = settings.otlp_endpoint
     if endpoint is not None:
         tracing.check()
+        for line in sampling(envfile.environment(settings.env_file))[1]:
+            log.logger.warning("--otlp-endpoint: %s", line)
     listeners = {}
-    texts = {"status": settings.status, "agent": settings.agent}
+    texts = {"status": settings.status, "haproxy-agent": settings.haproxy_agent}
     wanted = {option: status_address.parse(text, option) for option, text in texts.items() if text}
     for option, at in wanted.items():
-        listener = _listener(option, at, settings.socket_mode, kept)
+        listener = _listener(option, at, kept)
         if listener is None:
             continue
         if at.is_encrypted:
@@ -305,15 +304,13 @@ def opened(
     return Status(listeners, settings.app or "", endpoint, settings.url_scheme)
 
 
-def _listener(
-    option: str, at: StatusAddress, socket_mode: int | None, kept: Callable[[str], int | None]
-) -> sockets.Listener | None:
+def _listener(option: str, at: StatusAddress, kept: Callable[[str], int | None]) -> sockets.Listener | None:
     descriptor = kept(str(at.address))
     try:
         if descriptor is not None:
-            listener = sockets.take_over(at.address, descriptor, backlog=_BACKLOG, socket_mode=socket_mode)
+            listener = sockets.take_over(at.address, descriptor, backlog=_BACKLOG)
         else:
-            listener = sockets.bind(at.address, backlog=_BACKLOG, socket_mode=socket_mode)
+            listener = sockets.bind(at.address, backlog=_BACKLOG)
     except BindError as error:
         said = str(error).replace("--bind", f"--{option}")
         log.logger.warning("--%s: %s; the server starts without it", option, said)

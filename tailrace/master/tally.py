@@ -9,20 +9,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from tailrace.master.plan import Verdict
+from tailrace.master.recycle import Reason
 from tailrace.master.workers import Worker
 from tailrace.status import counts
 from tailrace.status.table import GROWING
 
-CRASH: Final = "crash"
-HANG: Final = "hang"
-LOAD_FAILURE: Final = "load_failure"
-RELOAD: Final = "reload"
-REFORK: Final = "refork"
-# The others are those of `recycle`.
-REASONS: Final = (
-    *(CRASH, HANG, LOAD_FAILURE, RELOAD, REFORK),
-    *("max_requests", "max_lifetime", "max_rss", "stuck_thread"),
-)
+# The ending of a lost response.
+BROKEN: Final = "broken"
 
 
 class Tally:
@@ -32,22 +25,24 @@ class Tally:
     """
 
     def __init__(self, none: counts.Counts) -> None:
-        self.restarts = dict.fromkeys(REASONS, 0)
+        self.restarts = dict.fromkeys(Reason, 0)
         self.ended = dict.fromkeys(GROWING, 0)
         self.delivered = counts.added([none])
 
     def has_ended(
-        self, worker: Worker, verdict: Verdict, counters: Mapping[str, int], deliveries: counts.Counts
+        self, worker: Worker, verdict: Verdict, counters: Mapping[str, int], deliveries: counts.Counts, running: int
     ) -> None:
-        """A worker has ended, with these counters and counts of responses."""
-        self.delivered = counts.added([self.delivered, deliveries])
+        """A worker has exited, with these counters and counts of responses. running: its requests in
+        flight; if it crashed or hung, their responses count as broken."""
         for name in GROWING:
             self.ended[name] += counters[name]
         if verdict is Verdict.CRASHED:
-            reason = CRASH
+            reason: Reason | None = Reason.CRASH
         elif verdict is Verdict.EXPECTED:
             reason = worker.replaced_for
         else:
-            reason = LOAD_FAILURE
-        if reason:
+            reason = Reason.LOAD_FAILURE
+        lost = running if reason in (Reason.CRASH, Reason.HANG) else 0
+        self.delivered = counts.added([self.delivered, deliveries, {"endings": {BROKEN: lost}}])
+        if reason is not None:
             self.restarts[reason] += 1

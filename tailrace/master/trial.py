@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tailrace.master.workers import Worker
 from tailrace.status import counts
@@ -33,8 +32,7 @@ _TIME_MARGIN: Final = 0.05
 _PART: Final = 0.95
 
 
-@dataclass(frozen=True)
-class Figures:
+class Figures(NamedTuple):
     """What workers have finished during the trial. p95: of the application's times (seconds); None: too few."""
 
     responses: int

@@ -18,10 +18,9 @@ import signal
 import socket
 import sys
 from collections.abc import Iterable, Mapping, MutableMapping
-from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
-from tailrace.errors import UpgradeError
+from tailrace.errors import UpgradeError, denial
 from tailrace.system import forks, signals
 from tailrace.system.sockets import Listener
 
@@ -31,8 +30,7 @@ _FAILED: Final = b"E"
 _GO: Final = b"G"
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """How this process was started, noted before anything changes it."""
 
     executable: str
@@ -118,17 +116,13 @@ def start(origin: Origin, listeners: Iterable[Listener], passed: Iterable[int] =
             "line": theirs.fileno(),
             "listeners": [[str(each.address), each.socket.fileno()] for each in listeners],
         }
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            with forks.of_our_own():
-                pid = os.fork()
-            if pid == 0:
-                _execute(origin, {**origin.environ, VARIABLE: json.dumps(state)}, theirs, descriptors, mask)
+            pid, mask = forks.fork()
         except OSError as error:
             ours.close()
-            raise UpgradeError(f"cannot fork the new master: {error.strerror}") from None
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            raise UpgradeError(f"cannot fork the new master: {denial(error)}") from None
+        if pid == 0:
+            _execute(origin, {**origin.environ, VARIABLE: json.dumps(state)}, theirs, descriptors, mask)
     ours.setblocking(False)
     forks.keep_from_children(ours)
     return Successor(pid, ours)

@@ -6,7 +6,7 @@ master watches, and writes a line of JSON to a pipe when files have changed. It 
 It watches the current directory, the directory of the application, and every directory of the module path that is not
 an installation of Python (packages in editable mode are watched, too). In these it reports changes of files that Python
 imports, except below hidden directories, the packages of a virtual environment, and caches. It also reports changes of
-files that `--reload-include` names, but of none that `--reload-exclude` names.
+files that `--reload-include` names, but of none that it names after a `!`.
 
 Thread: the main one, of the master and of the child.
 """
@@ -17,7 +17,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import select
 import signal
 import sys
 import sysconfig
@@ -25,10 +24,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from tailrace.errors import ConfigError
 from tailrace.system import forks, signals
+from tailrace.system.descriptors import is_at_end
 from tailrace.system.title import set_title
 
 # Milliseconds. A change is reported when nothing else has changed for one or two steps, since an editor may save
@@ -58,7 +58,7 @@ def roots(application: str | None) -> list[str]:
     ours = str(Path(__file__).resolve().parent.parent.parent)
     for entry in sys.path:
         place = os.path.realpath(entry)
-        if entry and os.path.isdir(place) and place != ours and not any(_within(place, each) for each in installed):
+        if entry and os.path.isdir(place) and not any(_within(place, each) for each in (ours, *installed)):
             found.append(place)
     return _outermost(map(os.path.realpath, found))
 
@@ -72,9 +72,8 @@ def _outermost(places: Iterable[str]) -> list[str]:
     return outer
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """Files of one `--reload-include` or `--reload-exclude`.
+class Pattern(NamedTuple):
+    """Files of one `--reload-include`, without its `!`.
 
     root: the directory to watch, resolved. parts: what follows it, the parts of a glob; `**` is any number of
     directories. A directory that matches has all its files. Neither a wildcard nor such a directory stands for a name
@@ -106,7 +105,7 @@ def _is_plain(name: str) -> bool:
 
 
 def pattern(text: str) -> Pattern:
-    """The files that a value of one of these options names, from the current directory on."""
+    """The files that a value of `--reload-include` names, from the current directory on."""
     parts = Path(os.path.abspath(text)).parts
     fixed = next((at for at, part in enumerate(parts) if _WILDCARDS & set(part)), len(parts))
     root = os.path.realpath(os.path.join(*parts[:fixed]))
@@ -126,21 +125,6 @@ def watchable(text: str) -> Pattern:
     if found.root == "/":
         raise ConfigError(f"{said} every file on this machine would be watched; begin with a directory")
     return found
-
-
-def concerns(
-    path: str,
-    watched: Iterable[str],
-    files: Iterable[str],
-    included: Iterable[Pattern] = (),
-    excluded: Iterable[Pattern] = (),
-) -> bool:
-    """Whether this file is one of `files`, or belongs to the watched code or to the files that options name."""
-    if path in files:
-        return True
-    if any(each.matches(path) for each in excluded):
-        return False
-    return any(each.matches(path) for each in included) or _is_code(path, watched)
 
 
 def _is_code(path: str, watched: Iterable[str]) -> bool:
@@ -197,7 +181,7 @@ class Watcher:
             return
         # A master that is process 1 reaps every child, after which another process may get the number. What still has
         # the pipe was not reaped.
-        if not _has_ended(self.pipe):
+        if not is_at_end(self.pipe):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
         self._reap()
@@ -214,30 +198,19 @@ class Watcher:
             os.waitpid(self.pid, 0)
 
 
-def _has_ended(pipe: int) -> bool:
-    """Whether the process that alone has the writing end of a pipe has ended."""
-    poll = select.poll()
-    # POLLHUP is reported without being asked for.
-    poll.register(pipe, 0)
-    return bool(poll.poll(0))
-
-
-@dataclass(frozen=True)
-class Watching:
+class Watching(NamedTuple):
     """The watching of these directories has begun."""
 
     directories: list[str]
 
 
-@dataclass(frozen=True)
-class Changed:
+class Changed(NamedTuple):
     """These files have changed."""
 
     paths: list[str]
 
 
-@dataclass(frozen=True)
-class Failed:
+class Failed(NamedTuple):
     """Files cannot be watched; why, in words."""
 
     reason: str
@@ -246,8 +219,7 @@ class Failed:
 _EVENTS: Final[dict[str, Any]] = {"watching": Watching, "changed": Changed, "failed": Failed}
 
 
-@dataclass(frozen=True)
-class Watched:
+class Watched(NamedTuple):
     """What is watched: directories of code, further files, and the patterns of the options."""
 
     code: list[str]
@@ -256,40 +228,37 @@ class Watched:
     excluded: list[Pattern]
 
     def concerns(self, path: str) -> bool:
-        """Whether a change of this file counts."""
-        return concerns(path, self.code, self.files, self.included, self.excluded)
+        """Whether a change of this file counts: it belongs to the watched code, or to the files that options name."""
+        if path in self.files:
+            return True
+        if any(each.matches(path) for each in self.excluded):
+            return False
+        return any(each.matches(path) for each in self.included) or _is_code(path, self.code)
 
     def directories(self) -> list[str]:
         """All directories, none inside another."""
         return _outermost([*self.code, *map(os.path.dirname, self.files), *(each.root for each in self.included)])
 
 
-def start(
-    application: str | None, files: Sequence[str] = (), include: Sequence[str] = (), exclude: Sequence[str] = ()
-) -> Watcher:
-    """Starts the process that watches. `files`: further files, such as the one of `--env-file`. include, exclude: the
-    values of `--reload-include` and `--reload-exclude`. Raises ConfigError."""
+def start(application: str | None, files: Sequence[str] = (), include: Sequence[str] = ()) -> Watcher:
+    """Starts the process that watches. `files`: further files, such as the one of `--env-file`. include: the
+    values of `--reload-include`. Raises ConfigError."""
     check()
     watched = Watched(
         roots(application),
         [os.path.realpath(path) for path in files],
-        [watchable(text) for text in include],
-        [pattern(text) for text in exclude],
+        [watchable(text) for text in include if not text.startswith("!")],
+        [pattern(text[1:]) for text in include if text.startswith("!")],
     )
     reader, writer = os.pipe()
     master = os.getpid()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        with forks.of_our_own():
-            pid = os.fork()
-        if pid == 0:
-            try:
-                os.close(reader)
-                _watch(watched, writer, master, mask)
-            finally:
-                os._exit(0)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    pid, mask = forks.fork()
+    if pid == 0:
+        try:
+            os.close(reader)
+            _watch(watched, writer, master, mask)
+        finally:
+            os._exit(0)
     os.close(writer)
     os.set_blocking(reader, False)
     return Watcher(pid, reader)

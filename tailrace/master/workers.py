@@ -11,90 +11,57 @@ import contextlib
 import json
 import os
 import signal
-import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from tailrace.logs import log
 from tailrace.master.hang import Watch
-from tailrace.master.recycle import Allowance
+from tailrace.master.recycle import Allowance, Due, Reason
+from tailrace.status import memory
 from tailrace.worker.report import BROKEN, FAILED, READY, Failure
 
-_MOST_SAID: Final = 1 << 20
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_MAX_SAID: Final = 1 << 20
 
 
-@dataclass(frozen=True)
 class Booting:
     """Forked; it loads the application."""
 
 
-@dataclass(frozen=True)
-class Serving:
+class Serving(NamedTuple):
     """It has reported that it serves."""
 
     since: float
 
 
-@dataclass(frozen=True)
-class Draining:
+class Draining(NamedTuple):
     """It was told to end; killed when it is still there at `until`."""
 
     until: float
 
 
-@dataclass(frozen=True)
-class Hung:
+class Hung(NamedTuple):
     """It hangs, and was told to write the stacks of its threads; killed at `until`."""
 
     until: float
 
 
-@dataclass(frozen=True)
 class Killed:
     """It was sent SIGKILL."""
 
 
 @dataclass(eq=False)
-class Worker:
-    """One worker.
+class Child:
+    """A process that reports once: a worker, or the mold of workers.
 
-    number: its name in the log, from 1; a successor has the number of the worker that it replaces.
-    place: its part of the scoreboard, which no other living worker has.
-    generation: of the reload that it was forked for. forked: when, by the monotonic clock.
-    report: the reading end of its pipe; -1 when it is closed.
-    allowance: its limits, once it is ready. watch: checks whether it hangs, once it is ready. due: why it is to be
-    replaced, as a phrase; empty when it is not. replaced_for: why it was replaced, in one word, for counts. channel: by
-    which it may become the mold (`--refork`).
+    pid: 0 until it is forked. forked: when, by the monotonic clock. report: the reading end of its pipe; -1 when it is
+    closed.
     """
 
-    number: int
-    place: int
-    generation: int
     pid: int
     forked: float
     report: int = -1
-    phase: Booting | Serving | Draining | Hung | Killed = field(default_factory=Booting)
-    allowance: Allowance = field(default_factory=Allowance)
-    watch: Watch | None = None
-    due: str = ""
-    replaced_for: str = ""
-    channel: socket.socket | None = None
-    _said: bytes = b""
-
-    def __str__(self) -> str:
-        return f"worker {self.number} (pid {self.pid})"
-
-    @property
-    def is_booting(self) -> bool:
-        """True until it has reported, been told to end, or ended."""
-        return isinstance(self.phase, Booting)
-
-    @property
-    def is_serving(self) -> bool:
-        """True from its report until it is told to end."""
-        return isinstance(self.phase, Serving)
+    _said: bytes = field(default=b"", init=False)
 
     def read_report(self) -> bool:
         """Reads what has arrived of its report, without waiting. True when the report is complete and says ready."""
@@ -104,7 +71,7 @@ class Worker:
             except BlockingIOError:
                 break
             self._said += said
-            if len(self._said) > _MOST_SAID:
+            if len(self._said) > _MAX_SAID:
                 # This is not a report: other code writes to the pipe, and the master must not read it without end.
                 self.forget_report()
                 return False
@@ -112,13 +79,6 @@ class Worker:
                 self.forget_report()
                 return self._said in (READY, BROKEN)
         return False
-
-    def forget(self) -> None:
-        """Closes all that the master has of it."""
-        self.forget_report()
-        if self.channel is not None:
-            self.channel.close()
-            self.channel = None
 
     def forget_report(self) -> None:
         """Closes the reading end of its pipe."""
@@ -142,21 +102,58 @@ class Worker:
         except Exception:  # it died while it wrote, or some other code wrote to the pipe
             return None
 
+    def explained(self, ending: Ending) -> tuple[str, str]:
+        """Why it has ended, for the log: in one line, and the traceback that follows, if it has reported one."""
+        if (failure := self.failure) is None:
+            return f"{self} {ending}", ""
+        return f"{self} failed to load: {failure.message}", f"\n{failure.traceback.rstrip()}" * bool(failure.traceback)
+
     def send(self, number: int) -> None:
-        """Sends it a signal. Before it is reaped, no other process can have its number."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
+        """Sends it a signal if it is forked. Until it is reaped, no other process can have its pid."""
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+@dataclass(eq=False, kw_only=True)
+class Worker(Child):
+    """One worker.
+
+    number: its name in the log, from 1; a successor has the number of the worker that it replaces.
+    place: its part of the scoreboard, which no other living worker has.
+    generation: of the reload that it was forked for.
+    allowance: its limits, once it is ready. watch: checks whether it hangs, once it is ready. due: why it is to be
+    replaced; None when it is not. replaced_for: why it was replaced.
+    """
+
+    number: int
+    place: int
+    generation: int
+    phase: Booting | Serving | Draining | Hung | Killed = field(default_factory=Booting)
+    allowance: Allowance = field(default_factory=Allowance)
+    watch: Watch | None = None
+    due: Due | None = None
+    replaced_for: Reason | None = None
+
+    def __str__(self) -> str:
+        return f"worker {self.number} (pid {self.pid or 'not known yet'})"
+
+    @property
+    def is_booting(self) -> bool:
+        """True until it has reported, been told to end, or ended."""
+        return isinstance(self.phase, Booting)
+
+    @property
+    def is_serving(self) -> bool:
+        """True from its report until it is told to end."""
+        return isinstance(self.phase, Serving)
 
     def resident(self) -> int:
         """Bytes that it has in memory, shared pages included; 0 when it has ended."""
-        try:
-            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE
-        except (OSError, IndexError):
-            return 0
+        return memory.resident(self.pid) or 0
 
 
-@dataclass(frozen=True)
-class Ending:
+class Ending(NamedTuple):
     """How a process ended. wait_status: from waitpid(2); None when other code has reaped the process. is_orphan: that
     was the parent that the kernel gave it after the end of its mold."""
 
@@ -213,3 +210,13 @@ def reaped(pids: Iterable[int] | None) -> Iterator[tuple[int, Ending]]:
         else:
             if ended:
                 yield pid, Ending(status)
+
+
+def log_slow(child: Child, seconds: float) -> None:
+    """Logs that it still loads after so long."""
+    log.logger.warning(
+        "%s is still loading the application after %.0f s; `kill -HUP %d` ends it and tries again",
+        child,
+        seconds,
+        os.getpid(),
+    )

@@ -1,4 +1,5 @@
-"""`--agent`: each client is told at once, in one line, how much the server can take, as HAProxy's agent-check asks it.
+"""`--haproxy-agent`: each client is told at once, in one line, how much the server can take, as HAProxy's agent-check
+asks it.
 
 The line is made from samples, which are taken while somebody asks, so that an answer needs no more than to be sent.
 What a client sends (`agent-send`) is neither waited for nor read as a question; it is received, so that closing the
@@ -29,10 +30,10 @@ _INTEREST: Final = 10.0
 # For so long after the first answer that is not `down` or `drain`, answers say `ready` (seconds).
 NEW: Final = 60.0
 # Clients that have their line and have not closed yet; beyond these, the oldest is closed.
-MOST_CLIENTS: Final = 64
+MAX_CLIENTS: Final = 64
 # How long a client has for that (seconds), and how often it may send something meanwhile.
 _PATIENCE: Final = 1.0
-_MOST_READS: Final = 16
+_MAX_READS: Final = 16
 _READ: Final = 4096
 # How long to leave the queue alone when no connection can be accepted (seconds).
 _PAUSE: Final = 0.05
@@ -74,7 +75,7 @@ class Agent:
             try:
                 is_over = self._turn()
             except Exception:  # the next one must be answered all the same
-                log.logger.exception("a reply of --agent failed; please report it")
+                log.logger.exception("a reply of --haproxy-agent failed; please report it")
                 time.sleep(_PAUSE)
         for descriptor in list(self._clients):
             self._close(descriptor)
@@ -102,7 +103,7 @@ class Agent:
         return False
 
     def _accept(self, now: float) -> None:
-        for _ in range(MOST_CLIENTS):
+        for _ in range(MAX_CLIENTS):
             try:
                 client = self._listener.accept()[0]
             except BlockingIOError:
@@ -126,7 +127,7 @@ class Agent:
         except OSError:
             client.close()
             return
-        while len(self._clients) >= MOST_CLIENTS:
+        while len(self._clients) >= MAX_CLIENTS:
             self._close(next(iter(self._clients)))
         self._clients[client.fileno()] = _Client(client, now + _PATIENCE)
         self._poll.register(client, select.POLLIN)
@@ -137,7 +138,7 @@ class Agent:
         received = b""
         with contextlib.suppress(OSError):
             received = client.socket.recv(_READ)
-        if not received or client.reads >= _MOST_READS:
+        if not received or client.reads >= _MAX_READS:
             self._close(descriptor)
 
     def _close(self, descriptor: int) -> None:

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
+from tailrace import _tailrace
+
 Counts = Mapping[str, Mapping[str, int]]
 
-# The groups that are histograms of times, in the order of a request.
-PHASES: Final = ("proxied", "queued", "application", "iterating", "blocked", "cpu", "interpreter", "gc", "total")
+# The groups that are histograms of times, in the order of a request; those that are parts of the application's time.
+PHASES: Final = tuple(name for name, _, _ in _tailrace.PHASES)
+PARTS: Final = tuple(name for name, is_part, _ in _tailrace.PHASES if is_part)
 _SUM: Final = "sum_ns"
 _REST: Final = "+Inf"
 # The bounds for Prometheus, from 0.12 ms to 64 s, in seconds: every eighth bound of the scoreboard, since each bound is
@@ -60,7 +63,7 @@ def phase(counts: Counts, name: str) -> Histogram:
 
 
 def coarse(found: Histogram) -> Histogram:
-    """The same times with fewer bounds, which are always the same."""
+    """The histogram with fewer bounds, which are fixed."""
     bounds, numbers = [float(bound) for bound in found.buckets], [0, *found.buckets.values()]
     buckets = {repr(bound): numbers[bisect_right(bounds, bound)] for bound in _COARSE}
     return Histogram({**buckets, _REST: found.count}, found.sum)

@@ -9,7 +9,7 @@ from typing import Any
 from tailrace.status import counts, responses
 from tailrace.status.clock import shown
 from tailrace.status.memory import Memory
-from tailrace.status.snapshot import MOST_REQUESTS, Snapshot, WorkerSnapshot
+from tailrace.status.snapshot import MAX_REQUESTS, Snapshot, WorkerSnapshot
 
 
 def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> dict[str, Any]:
@@ -55,8 +55,9 @@ def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> dic
         **taken.states,
         **_responses(taken.deliveries),
         "restarts": state.restarts,
-        "requests": requests[:MOST_REQUESTS],
-        "requests_omitted": max(0, len(requests) - MOST_REQUESTS),
+        "requests": requests[:MAX_REQUESTS],
+        "requests_omitted": max(0, len(requests) - MAX_REQUESTS),
+        "endpoints_since": shown(state.counted),
         **responses.endpoints(taken.endpoints, state.application),
         **responses.recent(taken.recent, state.application),
     }
@@ -64,14 +65,11 @@ def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> dic
 
 def _responses(delivered: counts.Counts) -> dict[str, Any]:
     """The keys `responses`, `paths` and `latency`."""
-    sizes = delivered["sizes"]
     return {
         "responses": {
             "classes": delivered["classes"],
             "endings": delivered["endings"],
-            "body_bytes": sizes["body_bytes"],
-            "blocks": sizes["blocks"],
-            "held": sizes["held"],
+            **delivered["sizes"],
             "writes": _histogram(counts.writes(delivered), "sum"),
         },
         "paths": delivered["paths"],
@@ -88,12 +86,6 @@ def request(at: WorkerSnapshot, found: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "worker": at.number,
         "pid": at.pid,
-        "thread": found["thread"],
-        "id": found["id"],
-        "request_id": found["request_id"],
-        "method": found["method"],
-        "target": found["target"],
-        "client": found["client"],
-        "phase": found["phase"],
+        **{key: found[key] for key in ("thread", "id", "request_id", "method", "target", "client", "phase")},
         "seconds": round(found["seconds"], 3),
     }

@@ -25,7 +25,7 @@ SECONDS: Final = 1.0
 # Two minutes, and the sample before.
 KEPT: Final = 121
 # Each holds a thread. The page asks for `/status.json` now and then while it is one too many.
-MOST_VIEWERS: Final = 16
+MAX_VIEWERS: Final = 16
 # Then the page connects again, which takes the place of a viewer that nobody knows to be gone (seconds).
 LONGEST: Final = 50.0
 # What a sample has of the document; the page derives from two samples what it draws.
@@ -65,7 +65,7 @@ class Feed:
     def viewer(self) -> Viewer | None:
         """A response for one more viewer; None: there are too many. Raises OSError where no state can be read."""
         with self._changed:
-            if self._viewers >= MOST_VIEWERS:
+            if self._viewers >= MAX_VIEWERS:
                 return None
             self._viewers += 1
             is_fresh = time.monotonic() - self._taken < _FRESH
@@ -139,7 +139,7 @@ class Feed:
 
 
 class Viewer:
-    """The response for one viewer, an iterable of bytes. The server closes it when the client has gone."""
+    """The response for one viewer, an iterable of bytes. The server closes it when the client has disconnected."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed: Feed | None = feed

@@ -12,6 +12,8 @@ import json
 from pathlib import Path
 from typing import Final
 
+from tailrace import _tailrace
+from tailrace.status.counts import PARTS
 from tailrace.status.table import FIGURES
 
 _FOLDER: Final = Path(__file__).resolve().parent / "page"
@@ -28,7 +30,7 @@ class Html:
 
     def __init__(self) -> None:
         style = "\n" + _read(STYLE)
-        script = f'\n"use strict";\n{_metrics()}\n' + "\n".join(_read(name) for name in SCRIPTS)
+        script = f'\n"use strict";\n{_explanations()}\n' + "\n".join(_read(name) for name in SCRIPTS)
         page = _read("index.html").replace("<style></style>", f"<style>{style}</style>")
         self.body = page.replace("<script></script>", f"<script>{script}</script>").encode()
         policy = (
@@ -46,10 +48,13 @@ class Html:
         self.fields = [("Content-Security-Policy", "; ".join(policy)), ("Referrer-Policy", "no-referrer")]
 
 
-def _metrics() -> str:
-    """The explanations of the figures in `counters` and `totals`, from the table of metrics."""
-    texts = {metric.key: f"{metric.help} {metric.details}".strip().replace("`", "") for metric in FIGURES}
-    return f"const METRICS = {json.dumps(texts)};"
+def _explanations() -> str:
+    """Those of the figures in `counters` and `totals`, and of the phases, from their tables; the phases that are
+    parts of the application's time."""
+    texts = {metric.key: f"{metric.help} {metric.details}".strip() for metric in FIGURES}
+    texts |= {f"latency-{name}": f"{help_[:1].upper()}{help_[1:]}." for name, _, help_ in _tailrace.PHASES}
+    plain = {key: text.replace("`", "") for key, text in texts.items()}
+    return f"const EXPLAINED = {json.dumps(plain)};\nconst PARTS = {json.dumps(PARTS)};"
 
 
 def _read(name: str) -> str:

@@ -1,5 +1,5 @@
 """The status process, from its fork to its end. Tailrace's own core serves `--status`, with small limits: anyone who
-reaches the address may send anything. `--agent` is answered by a thread of its own.
+reaches the address may send anything. `--haproxy-agent` is answered by a thread of its own.
 
 It stops answering when the master writes to the pipe between them, as a new master answers, and ends when the master
 closes the pipe, or ends; until then it exports traces (`--otlp-endpoint`). It ignores signals, which a terminal or a
@@ -20,7 +20,7 @@ from typing import Final, NoReturn
 
 from tailrace._tailrace import Scoreboard, Server, end_with_parent
 from tailrace.cli.option import Place
-from tailrace.cli.settings import effective, from_keywords
+from tailrace.cli.settings import from_keywords
 from tailrace.logs import deliveries, log
 from tailrace.status import feed, snapshot, tracing
 from tailrace.status.agent import Agent
@@ -32,20 +32,18 @@ from tailrace.worker import certificates, core
 
 LIMITS: Final = {
     # One for each viewer of the live page, and those that answer everything else.
-    "threads": feed.MOST_VIEWERS + 4,
+    "threads": feed.MAX_VIEWERS + 4,
     "max_queue": 64,
-    "max_connections": 256,
     "max_body": 0,
     "client_memory": 8 << 20,
     "response_spill": 0,
     "request_line_limit": 1024,
     "header_bytes_limit": 8192,
-    "header_count_limit": 64,
     # More than `feed.LONGEST`.
     "request_timeout": 60,
     "header_timeout": 5,
     "body_timeout": 5,
-    "idle_timeout": 30,
+    "keepalive_timeout": 30,
     "write_timeout": 5,
 }
 # How long requests in flight may take when it is to end (seconds).
@@ -69,9 +67,9 @@ def work(
 ) -> NoReturn:
     """Runs the status process.
 
-    status, agent: the sockets of `--status` and `--agent`. exporter: of traces. line: the reading end of the pipe,
-    whose other end only the master has. mask: the signal mask to restore. The exit status is 0 when it was told to end,
-    else 1.
+    status, agent: the sockets of `--status` and `--haproxy-agent`. exporter: of traces. line: the reading end of the
+    pipe, whose other end only the master has. mask: the signal mask to restore. The exit status is 0 when it was told
+    to end, else 1.
     """
     try:
         signal.set_wakeup_fd(-1)
@@ -116,7 +114,7 @@ def _wait(line: int, *, until_closed: bool = False) -> None:
 
 def _serve(listener: sockets.Listener, shared: SharedState, board: Scoreboard, line: int) -> None:
     """Serves the pages until the process is to end."""
-    settings = effective(from_keywords({"bind": str(listener.address), **LIMITS}, Place.THREAD))
+    settings = from_keywords({"bind": str(listener.address), **LIMITS}, Place.THREAD).effective
     pages = Pages(shared, board, listener.address, is_encrypted=listener.certificates is not None)
     server = core.make(pages, settings, [listener])
     listener.socket.close()

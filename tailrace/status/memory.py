@@ -35,16 +35,17 @@ class Readings:
     def read(self, pids: list[int], now: float, *, with_pss: bool = True) -> dict[int, Memory]:
         """The memory of these processes. Without the proportional size nothing delays them."""
         if not with_pss:
-            return {pid: Memory(_rss(pid), None) for pid in pids}
+            return {pid: Memory(resident(pid), None) for pid in pids}
         with self._lock:
             self._pss = {
                 pid: known if (known := self._pss.get(pid)) and now - known[0] < PSS_AGE else (now, _pss(pid))
                 for pid in pids
             }
-            return {pid: Memory(_rss(pid), self._pss[pid][1]) for pid in pids}
+            return {pid: Memory(resident(pid), self._pss[pid][1]) for pid in pids}
 
 
-def _rss(pid: int) -> int | None:
+def resident(pid: int) -> int | None:
+    """Bytes that a process has in memory, shared pages included; None: it has ended, or they cannot be read."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
     except (OSError, IndexError, ValueError):

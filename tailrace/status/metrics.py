@@ -16,11 +16,11 @@ from itertools import chain
 from typing import Final
 
 from tailrace import metrics
-from tailrace._tailrace import SharedNumbers, Traces
+from tailrace._tailrace import Scoreboard, SharedNumbers, Traces
 from tailrace.status import series
 from tailrace.status.counts import Histogram
 from tailrace.status.memory import Memory
-from tailrace.status.snapshot import Board, Snapshot
+from tailrace.status.snapshot import Snapshot
 from tailrace.status.table import COUNTER, EXPIRY, INFO, PROPORTIONAL, REFUSED, RESIDENT, TRACES, Metric
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -49,7 +49,7 @@ class _Family:
         return "".join(lines)
 
 
-def exposition(taken: Snapshot, memory: Mapping[int, Memory], version: str, board: Board) -> bytes:
+def exposition(taken: Snapshot, memory: Mapping[int, Memory], version: str, board: Scoreboard) -> bytes:
     """The metrics as text. A character of the application's name that UTF-8 does not have is a question mark.
 
     board: has the metrics of the application, and the traces."""

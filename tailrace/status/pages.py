@@ -11,13 +11,15 @@ import urllib.parse
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from tailrace._tailrace import __version__
+from tailrace._tailrace import Scoreboard, __version__
+from tailrace.stacks import process
 from tailrace.status import hosts, metrics, snapshot, threads
 from tailrace.status.document import document
-from tailrace.status.feed import MOST_VIEWERS, Feed, Viewer
+from tailrace.status.feed import MAX_VIEWERS, Feed, Viewer
 from tailrace.status.html import Html
 from tailrace.status.memory import Memory, Readings
-from tailrace.status.snapshot import Board, Shared, Snapshot
+from tailrace.status.snapshot import Snapshot
+from tailrace.status.state import SharedState
 from tailrace.system.addresses import Address
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ class Pages:
     """The application."""
 
     def __init__(
-        self, shared: Shared, board: Board, bound: Address | None = None, *, is_encrypted: bool = False
+        self, shared: SharedState, board: Scoreboard, bound: Address | None = None, *, is_encrypted: bool = False
     ) -> None:
         """bound: the address of --status. is_encrypted: clients compare its name with a certificate."""
         self._shared, self._board, self._bound, self._is_encrypted = shared, board, bound, is_encrypted
@@ -99,7 +101,7 @@ class Pages:
             return (
                 "503 Service Unavailable",
                 _TEXT,
-                f"{MOST_VIEWERS} viewers are connected, which is the limit\n".encode(),
+                f"{MAX_VIEWERS} viewers are connected, which is the limit\n".encode(),
             )
         return "200 OK", _EVENTS, viewer
 
@@ -130,7 +132,7 @@ class Pages:
         except threads.Busy:
             return "503 Service Unavailable", _TEXT, b"the stacks are being read for another request; ask again\n"
         if wanted == "text":
-            return "200 OK", _TEXT, threads.text(workers).encode(errors="replace")
+            return "200 OK", _TEXT, process.text(workers).encode(errors="replace")
         return "200 OK", "application/json", json.dumps({"workers": workers}, indent=1).encode() + b"\n"
 
     def _metrics(self, _environ: WSGIEnvironment) -> _Answer:

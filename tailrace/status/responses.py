@@ -6,27 +6,27 @@ Thread: any; no function changes what it is given.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Any, Final
 
-from tailrace.advice import figures, response
-from tailrace.advice.figures import Figures
-from tailrace.logs import log
+from tailrace._tailrace import SIZES
+from tailrace.findings import figures, response
+from tailrace.findings.figures import Figures
 from tailrace.status import counts
 from tailrace.status.clock import shown
 
-# Endpoints that are listed.
-MOST_ENDPOINTS: Final = 20
+# Maximum number of listed endpoints, and of additional ones with the largest growth.
+MAX_ENDPOINTS: Final = 20
+MAX_GROWN: Final = 3
+_GROWN: Final = 1 << 20
+# What the scoreboard has of an endpoint beside its counts.
+_OTHERS: Final = frozenset(("endpoint", "paths", "times", "grown_variance"))
 # Slow and broken responses that are listed of each kind.
-MOST_RESPONSES: Final = 16
-_COUNTS: Final = (
-    *("blocks", "writes", "body_bytes", "chunked", "failed", "client_gone", "slow", "event_streams"),
-    *("grown_bytes", "grown_responses"),
-)
-_PHASES: Final = ("queued", "application", "iterating", "blocked", "cpu", "interpreter", "gc", "total")
-_USED: Final = ("cpu", "interpreter", "gc")
+MAX_RESPONSES: Final = 16
+_REQUEST: Final = ("worker", "pid", "method", "target", "endpoint", "request_id", "client")
 
 
 def endpoints(of_workers: Iterable[list[dict[str, Any]]], application: str) -> dict[str, Any]:
@@ -44,9 +44,13 @@ def endpoints(of_workers: Iterable[list[dict[str, Any]]], application: str) -> d
     others = added.pop("", {"responses": 0})
     found = [(name, row, _figures(row)) for name, row in added.items()]
     found.sort(key=lambda each: (-each[2].cost, -each[1]["responses"], each[0]))
+    listed, others_found = found[:MAX_ENDPOINTS], found[MAX_ENDPOINTS:]
+    grown = [each for each in others_found if each[2].grown >= max(_GROWN, figures.SURE * each[2].grown_error)]
+    listed += sorted(grown, key=lambda each: -each[2].grown)[:MAX_GROWN]
+    slowest = max((each[2] for each in listed), key=lambda of: of.cost, default=None)
     return {
-        "endpoints": [_endpoint(*each, application) for each in found[:MOST_ENDPOINTS]],
-        "endpoints_omitted": max(0, len(found) - MOST_ENDPOINTS),
+        "endpoints": [_endpoint(*each, application, is_slowest=each[2] is slowest) for each in listed],
+        "endpoints_omitted": len(found) - len(listed),
         "other_responses": others["responses"],
     }
 
@@ -54,7 +58,7 @@ def endpoints(of_workers: Iterable[list[dict[str, Any]]], application: str) -> d
 def _figures(row: Mapping[str, Any]) -> Figures:
     return Figures(
         responses=row["responses"],
-        held=row["held_ns"] / 1e6,
+        application=row["application_ns"] / 1e6,
         delivery=row["delivery_ns"] / 1e6,
         blocked=row["blocked_ns"] / 1e6,
         blocks=row["blocks"],
@@ -63,27 +67,31 @@ def _figures(row: Mapping[str, Any]) -> Figures:
         paths=row["paths"],
         chunked=row["chunked"],
         failed=row["failed"],
-        gone=row["client_gone"],
+        gone=row["client_disconnected"],
         event_streams=row["event_streams"],
         streaming=row["event_stream_ns"] / 1e6,
+        cpu=row["cpu_ns"] / 1e6,
+        grown=row["grown_bytes"],
+        grown_error=1024 * math.sqrt(row["grown_variance"]),
+        grown_responses=row["grown_responses"],
     )
 
 
-def _endpoint(name: str, row: Mapping[str, Any], of: Figures, application: str) -> dict[str, Any]:
+def _endpoint(name: str, row: Mapping[str, Any], of: Figures, application: str, *, is_slowest: bool) -> dict[str, Any]:
     return {
         "endpoint": name,
-        "responses": row["responses"],
-        "held_seconds": round(of.held / 1e3, 6),
+        "application_seconds": round(of.application / 1e3, 6),
         "delivery_seconds": round(of.delivery / 1e3, 6),
-        "blocked_seconds": round(of.blocked / 1e3, 6),
         "event_stream_seconds": round(of.streaming / 1e3, 6),
         "cost_seconds": round(of.cost / 1e3, 6),
-        **{f"{used}_seconds": round(row[f"{used}_ns"] / 1e9, 6) for used in _USED},
+        **{f"{part}_seconds": round(row[f"{part}_ns"] / 1e9, 6) for part in counts.PARTS},
         **_times(row),
-        **{key: row[key] for key in _COUNTS},
+        **{key: number for key, number in row.items() if key not in _OTHERS and not key.endswith("_ns")},
+        "grown_error_bytes": round(of.grown_error),
         "path": of.path,
         "paths": {path: number for path, number in row["paths"].items() if number},
         "findings": [one.as_dict() for one in figures.findings(of, application)],
+        "hints": [one.as_dict() for one in figures.hints(of, application, is_slowest=is_slowest)],
     }
 
 
@@ -110,7 +118,7 @@ def recent(of_workers: Iterable[Mapping[str, list[dict[str, Any]]]], application
     now = time.time()
     return {
         kind: [
-            _response(each, now, application) for each in sorted(found, key=lambda each: each["ago"])[:MOST_RESPONSES]
+            _response(each, now, application) for each in sorted(found, key=lambda each: each["ago"])[:MAX_RESPONSES]
         ]
         for kind, found in kinds.items()
     }
@@ -118,63 +126,9 @@ def recent(of_workers: Iterable[Mapping[str, list[dict[str, Any]]]], application
 
 def _response(record: Mapping[str, Any], now: float, application: str) -> dict[str, Any]:
     return {
-        "worker": record["worker"],
-        "pid": record["pid"],
-        "method": record["method"],
-        "target": record["target"],
-        "endpoint": record["endpoint"],
-        "request_id": record["request_id"],
-        "client": record["client"],
+        **{key: record[key] for key in _REQUEST},
         "time": shown(now - record["ago"]),
-        "status": record["status"],
-        "ending": record["ending"],
-        "path": record["path"],
-        "body_bytes": record["body_bytes"],
-        "blocks": record["blocks"],
-        "writes": record["writes"],
-        **{f"{phase}_seconds": round(record[phase], 6) for phase in _PHASES},
+        **{key: record[key] for key in ("status", "ending", "path", *SIZES)},
+        **{f"{phase}_seconds": round(record[phase], 6) for phase in counts.PHASES},
         "findings": [one.as_dict() for one in response.findings(record, application)],
     }
-
-
-def endpoint_text(found: Mapping[str, Any]) -> str:
-    """The endpoints of a document, for a terminal."""
-    lines = [
-        f"{'cost, s':>9} {'responses':>10} {'mean, ms':>9} {'p95, ms':>9} {'held, ms':>9} {'calls':>6} {'path':9} "
-        "endpoint, with what to fix"
-    ]
-    for each in found["endpoints"]:
-        number = max(1, each["responses"])
-        # A server of an earlier version does not say them.
-        mean, p95 = (_milliseconds(each.get(key)) for key in ("mean_seconds", "p95_seconds"))
-        lines.append(
-            f"{each['cost_seconds']:>9,.3f} {each['responses']:>10,} {mean:>9} {p95:>9} "
-            f"{_milliseconds(each['held_seconds'] / number):>9} {each['writes'] / number:>6,.1f} {each['path']:9} "
-            f"{each['endpoint']}"
-        )
-        lines += [f"    {one['key']}: {one['what']} {one['change']}" for one in each["findings"]]
-    return "\n".join(lines if found["endpoints"] else ["the application has not sent any response yet"])
-
-
-def recent_text(found: Mapping[str, Any]) -> str:
-    """The slow and broken responses of a document, for a terminal."""
-    lines: list[str] = []
-    for kind in ("slow", "broken"):
-        lines += [f"the last {kind} responses", ""] if found[kind] else [f"no response was {kind}", ""]
-        for each in found[kind]:
-            phases = ", ".join(f"{phase} {_time(each[f'{phase}_seconds'])}" for phase in _PHASES)
-            lines += [
-                f"  {log.request_name(each)}",
-                f"    {each['time'][11:19]} UTC, worker {each['worker']}: {each['status']} {each['ending']}; {phases}",
-                *(f"    {one['key']}: {one['what']} {one['change']}" for one in each["findings"]),
-                "",
-            ]
-    return "\n".join(lines)
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{1e3 * seconds:,.2f}"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:,.2f} s" if seconds >= 1 else f"{1e3 * seconds:,.2f} ms"

@@ -11,61 +11,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.status import counts
-from tailrace.status.state import DRAINING, HUNG, SERVING, STARTING, State, WorkerState
+from tailrace.status.state import DRAINING, HUNG, SERVING, STARTING, SharedState, State, WorkerState
 from tailrace.status.table import FIGURES
 
 if TYPE_CHECKING:
-    from tailrace._tailrace import SharedNumbers, Traces
+    from tailrace._tailrace import Scoreboard
 
 # A worker counts as hung when its heartbeat, or an answer of its interpreter, is late for this long (seconds).
 # Heartbeats come once a second, and one may be late.
 LATE: Final = 3.0
 # At most so many requests in flight are listed, the oldest first: there may be ten thousand greenlets.
-MOST_REQUESTS: Final = 1000
+MAX_REQUESTS: Final = 1000
 _ATTEMPTS: Final = 100
-
-
-class Board(Protocol):
-    """The scoreboard, as far as it is read here."""
-
-    @property
-    def numbers(self) -> SharedNumbers:
-        """The metrics of the application."""
-
-    @property
-    def traces(self) -> Traces:
-        """The traced responses of all workers."""
-
-    def counters(self, place: int, /) -> dict[str, int]:
-        """Counters and gauges of a place."""
-
-    def in_flight(self, place: int, /) -> list[dict[str, Any]]:
-        """The requests that run."""
-
-    def states(self, place: int, /) -> dict[str, dict[str, int]]:
-        """Threads and connections, by state."""
-
-    def deliveries(self, place: int, /) -> dict[str, dict[str, int]]:
-        """The counts of finished responses."""
-
-    def endpoints(self, place: int | None, /) -> list[dict[str, Any]]:
-        """What the responses of each endpoint have cost; None: of all workers that have ended."""
-
-    def recent(self, place: int | None, /) -> dict[str, list[dict[str, Any]]]:
-        """The last slow and the last broken responses; None: of all workers that have ended."""
-
-    def signs_of_life(self, place: int, /) -> tuple[int, int | None]:
-        """The last heartbeat, and since when the interpreter has not answered (nanoseconds)."""
-
-
-class Shared(Protocol):
-    """The state, as far as it is read here."""
-
-    def read(self) -> tuple[int, State]:
-        """The state and its serial number."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +97,7 @@ class Snapshot:
 
 
 def take(
-    shared: Shared, board: Board, clock: Any, *, with_requests: bool = False, with_counts: bool = True
+    shared: SharedState, board: Scoreboard, clock: Any, *, with_requests: bool = False, with_counts: bool = True
 ) -> Snapshot:
     """Takes a snapshot. clock: the monotonic one, a function. with_counts: also of finished responses, and states of
     threads and connections, which take most of the time. Raises OSError when the master does not let it.
@@ -155,7 +115,7 @@ def take(
 
 
 def at_once(
-    state: State, board: Board, now: float, *, with_requests: bool = False, with_counts: bool = True
+    state: State, board: Scoreboard, now: float, *, with_requests: bool = False, with_counts: bool = True
 ) -> Snapshot:
     """As `take`, for the master: nobody else changes the state. now: by the monotonic clock."""
     workers = [_worker(each, board, state, now, with_requests, with_counts) for each in state.workers]
@@ -168,14 +128,14 @@ def at_once(
     )
 
 
-def _recent(worker: WorkerSnapshot, board: Board) -> Mapping[str, list[dict[str, Any]]]:
+def _recent(worker: WorkerSnapshot, board: Scoreboard) -> Mapping[str, list[dict[str, Any]]]:
     found = board.recent(worker.place)
     at = {"worker": worker.number, "pid": worker.pid}
     return {kind: [{**record, **at} for record in records] for kind, records in found.items()}
 
 
 def _worker(
-    told: WorkerState, board: Board, state: State, now: float, with_requests: bool, with_counts: bool
+    told: WorkerState, board: Scoreboard, state: State, now: float, with_requests: bool, with_counts: bool
 ) -> WorkerSnapshot:
     counters = board.counters(told.place)
     name, seconds, clock = told.state, now - told.since, told.clock

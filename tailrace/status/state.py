@@ -13,8 +13,7 @@ import mmap
 import struct
 import time
 import zlib
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 STARTING: Final = "starting"
 SERVING: Final = "serving"
@@ -32,8 +31,7 @@ _WORKER: Final = 512
 _ATTEMPTS: Final = 1000
 
 
-@dataclass(frozen=True)
-class WorkerState:
+class WorkerState(NamedTuple):
     """One worker as the master sees it. since, clock: when the state began, by the monotonic and the wall clock."""
 
     number: int
@@ -45,15 +43,15 @@ class WorkerState:
     clock: float
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """The server as the master sees it.
 
     began: by the monotonic clock. wanted: how many workers are to serve. threads_each: how many requests a worker may
     run at once, in threads or greenlets. stopping: draining has begun. has_served: a worker has served at some time.
     may_hang: no heartbeat for some time means that a worker hangs. gevent: requests run in greenlets. restarts: how
     many workers were replaced, by reason. ended: the counters of the workers that have ended, added; delivered: the
-    counts of their responses, which have each name from the start, except for buckets of times. certificates: the file
+    counts of their responses, which have each name from the start, except for buckets of times. counted: time
+    since which responses are counted by endpoint (Unix time). certificates: the file
     of each, and when it expires (Unix time).
     """
 
@@ -62,16 +60,17 @@ class State:
     master: int
     began: float
     wanted: int
-    threads_each: int = 1
-    stopping: bool = False
-    has_served: bool = False
-    may_hang: bool = True
-    gevent: bool = False
-    restarts: dict[str, int] = field(default_factory=dict)
-    ended: dict[str, int] = field(default_factory=dict)
-    delivered: dict[str, dict[str, int]] = field(default_factory=dict)
-    workers: list[WorkerState] = field(default_factory=list)
-    certificates: list[tuple[str, float]] = field(default_factory=list)
+    threads_each: int
+    stopping: bool
+    has_served: bool
+    may_hang: bool
+    gevent: bool
+    restarts: dict[str, int]
+    ended: dict[str, int]
+    delivered: dict[str, dict[str, int]]
+    workers: list[WorkerState]
+    counted: float
+    certificates: list[tuple[str, float]]
 
 
 class SharedState:
@@ -104,7 +103,7 @@ class SharedState:
             serial, length, checksum = _HEAD.unpack(self._memory[: _HEAD.size])
             text = self._memory[_HEAD.size : _HEAD.size + length]
             if _checksum(serial, text) == checksum:
-                return serial, _state(json.loads(text))
+                return serial, _state(text)
             if attempt:
                 time.sleep(0.001)
         raise OSError("the master has not finished writing its state")
@@ -115,8 +114,9 @@ def _checksum(serial: int, text: bytes) -> int:
 
 
 def _text(state: State) -> bytes:
-    return json.dumps(asdict(state), separators=(",", ":")).encode()
+    return json.dumps(state, separators=(",", ":")).encode()
 
 
-def _state(found: dict[str, Any]) -> State:
-    return State(**{**found, "workers": [WorkerState(**each) for each in found["workers"]]})
+def _state(text: bytes) -> State:
+    found = State(*json.loads(text))
+    return found._replace(workers=[WorkerState(*each) for each in found.workers])

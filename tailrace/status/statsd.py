@@ -15,7 +15,7 @@ from tailrace.status.snapshot import Snapshot
 from tailrace.status.table import GAUGE
 
 # Most bytes of a datagram: what passes through every Ethernet in one piece.
-MOST: Final = 1432
+MAX_PACKET: Final = 1432
 
 
 class Lines:
@@ -38,7 +38,7 @@ def packets(lines: Iterable[str]) -> Iterator[bytes]:
     packet = b""
     for line in lines:
         text = line.encode()
-        if packet and len(packet) + 1 + len(text) > MOST:
+        if packet and len(packet) + 1 + len(text) > MAX_PACKET:
             yield packet
             packet = b""
         packet = packet + b"\n" + text if packet else text

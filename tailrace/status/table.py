@@ -1,7 +1,7 @@
 """The table of all metrics: those that the workers count, from the core, and those of the master and its processes.
 
 `/metrics`, statsd, `/status.json`, the explanations of the live page and the tables of docs/reference/metrics.md follow
-from it. A metric that a worker counts is a row in crates/server/src/observe/metrics.rs, any other one a row here and a
+from it. A metric that a worker counts is a row in crates/observe/src/metrics.rs, any other one a row here and a
 value in `series.py`. Counters include workers that have ended; gauges do not.
 """
 

@@ -26,6 +26,7 @@ from tailrace._tailrace import TraceBatch, Traces, __version__
 from tailrace.errors import ConfigError
 from tailrace.logs import log
 from tailrace.printable import printable
+from tailrace.status import counts
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -44,9 +45,9 @@ _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", 
 # What the ids of two spans differ by from that of the request.
 _QUEUE: Final = 0x5175657565000000
 _DELIVERY: Final = 0x44656C6976657279
-_FINE: Final = ("complete", "client-gone", "cancelled")
+_FINE: Final = ("complete", "client-disconnected", "cancelled")
 # Characters of a message.
-_MOST: Final = 300
+_MAX_TEXT: Final = 300
 # Bytes of a collector's answer that are read.
 _ANSWER: Final = 4096
 # How long to wait for the answer's end (seconds), and before the exporter is made again.
@@ -157,8 +158,8 @@ class Exporter:
         *_, dropped = self._traces.counts()
         if dropped > self._dropped and not self._dropped:
             log.logger.warning(
-                "--otlp-endpoint: %s dropped, because no more can wait for the collector; lower --otlp-sample to trace "
-                "fewer (tailrace_traces_total counts further drops)",
+                "--otlp-endpoint: %s dropped, because no more can wait for the collector; set OTEL_TRACES_SAMPLER "
+                "to trace fewer (tailrace_traces_total counts further drops)",
                 _responses(dropped),
             )
         self._dropped = dropped
@@ -176,7 +177,7 @@ def _short(text: str) -> str:
     """What a library or a collector says, for the log: of an error of the system, only that."""
     if found := re.search(r"\[Errno -?\d+\] ([^'\")(\]]+)|([Rr]ead timed out)", text):
         text = found[1] or found[2]
-    return printable(text.strip().rstrip("."))[:_MOST]
+    return printable(text.strip().rstrip("."))[:_MAX_TEXT]
 
 
 class _Complaint(logging.Handler):
@@ -204,6 +205,9 @@ def _exporter(endpoint: str) -> SpanExporter:
 
     class Session(requests.Session):
         """Reads the beginning of each answer alone: an endless one would fill the memory."""
+
+        def get_redirect_target(self, resp: requests.Response) -> None:
+            """Returns None so that requests does not follow redirects: it would read the whole body of the redirect."""
 
         def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
             """Raises RequestException, also for what the exporter takes for a success."""
@@ -281,7 +285,7 @@ def spans(responses: Iterable[Mapping[str, Any]], resource: Resource, scheme: st
             continue
         started = begin + _nanos(each["queued"])
         first = started + _nanos(each["application"])
-        used = {f"tailrace.{phase}_seconds": each[phase] for phase in ("cpu", "interpreter", "gc", "blocked")}
+        used = {f"tailrace.{phase}_seconds": each[phase] for phase in counts.PARTS}
         sent = {"tailrace.delivery": each["path"], "tailrace.writes": each["writes"]}
         # The same ids when a process that replaces this one exports them again.
         phases: tuple[tuple[str, int, int, int, dict[str, Any]], ...] = (

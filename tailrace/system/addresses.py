@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tailrace.errors import ConfigError
 
@@ -19,8 +18,7 @@ _HOST_PORT: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\
 _LARGEST_DESCRIPTOR: Final = (1 << 31) - 1  # they are int in C
 
 
-@dataclass(frozen=True)
-class TcpAddress:
+class TcpAddress(NamedTuple):
     """A host and a port; an empty host is every IPv4 address."""
 
     host: str
@@ -30,8 +28,7 @@ class TcpAddress:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True)
-class UnixAddress:
+class UnixAddress(NamedTuple):
     """A path, or with a leading `@` a name in the abstract namespace of Linux."""
 
     path: str
@@ -45,8 +42,7 @@ class UnixAddress:
         return f"unix:{self.path}"
 
 
-@dataclass(frozen=True)
-class InheritedAddress:
+class InheritedAddress(NamedTuple):
     """A descriptor that a parent process opened."""
 
     descriptor: int

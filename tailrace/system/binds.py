@@ -6,10 +6,10 @@ A bind is an address, or a URL whose scheme is the protocol, and may end with op
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from tailrace.errors import ConfigError
@@ -20,24 +20,25 @@ _URL: Final = re.compile(r"(?P<protocol>[A-Za-z][\w.-]*)(?:\+(?P<kind>\w+):|:(?=
 
 _PROTOCOLS: Final = ("http", "https", "uwsgi")
 _PROXY: Final = ("v1", "v2", "any")
-_BACKLOG: Final = 65535
+# Length of the accept queue, and its maximum.
+BACKLOG: Final = 2048
+MAX_BACKLOG: Final = 65535
 _SCHEMES: Final = "write http://host:port, https://host:port, uwsgi://host:port, http+unix:/path or uwsgi+fd://3"
 
 
-@dataclass(frozen=True)
-class Bind:
+class Bind(NamedTuple):
     """One socket to listen on.
 
     protocol: "http", "https" or "uwsgi". proxy: which version of the PROXY header each connection begins with ("v1",
-    "v2", "any"); None: no such header. mode: permission bits of a UNIX socket, backlog: most connections that wait to
-    be accepted; None: as the options of all sockets say.
+    "v2", "any"); None: no such header. mode: permission bits of a UNIX socket; None: by the umask. backlog: most
+    connections that wait to be accepted.
     """
 
     address: Address
     protocol: str = "http"
     proxy: str | None = None
     mode: int | None = None
-    backlog: int | None = None
+    backlog: int = BACKLOG
     # The other family of the name of the bind before: it has that bind's port, and is left out where the machine does
     # not have its address.
     is_second: bool = False
@@ -57,14 +58,32 @@ def parse(text: str) -> list[Bind]:
     if not isinstance(address, TcpAddress) or address.host.lower() != "localhost":
         return [bind]
     return [
-        replace(bind, address=TcpAddress("127.0.0.1", address.port)),
-        replace(bind, address=TcpAddress("::1", address.port), is_second=True),
+        bind._replace(address=TcpAddress("127.0.0.1", address.port)),
+        bind._replace(address=TcpAddress("::1", address.port), is_second=True),
     ]
 
 
 def parse_all(texts: Iterable[str]) -> list[Bind]:
     """The sockets of all `--bind`s, in their order. Raises ConfigError."""
     return [bind for text in texts for bind in parse(text)]
+
+
+def are_local(texts: Iterable[str]) -> bool:
+    """Whether only this machine can reach the addresses. False for a socket that somebody else has opened, and for what
+    is no address."""
+    try:
+        return all(_is_local(bind.address) for bind in parse_all(texts))
+    except ConfigError:
+        return False
+
+
+def _is_local(address: Address) -> bool:
+    if not isinstance(address, TcpAddress):
+        return isinstance(address, UnixAddress)
+    try:
+        return ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        return False
 
 
 def _split(text: str, where: str) -> tuple[str, str]:
@@ -101,15 +120,15 @@ def _options(text: str, options: str, bind: Bind) -> Bind:
         if name == "proxy":
             if value not in _PROXY:
                 raise ConfigError(f"--bind {text!r}: proxy must be v1, v2 or any, the version of the PROXY protocol")
-            bind = replace(bind, proxy=value)
+            bind = bind._replace(proxy=value)
         elif name == "mode":
             if not isinstance(bind.address, UnixAddress) or bind.address.is_abstract:
                 raise ConfigError(f"--bind {text!r}: mode applies only to UNIX sockets with a file; remove it")
             if not re.fullmatch("(0o)?[0-7]{1,4}", value):
                 raise ConfigError(f"--bind {text!r}: mode must be octal permission bits, as in mode=660")
-            bind = replace(bind, mode=int(value.removeprefix("0o"), 8))
+            bind = bind._replace(mode=int(value.removeprefix("0o"), 8))
         else:
-            if not re.fullmatch("[0-9]{1,6}", value) or not 1 <= int(value) <= _BACKLOG:
-                raise ConfigError(f"--bind {text!r}: backlog must be a whole number from 1 to {_BACKLOG}")
-            bind = replace(bind, backlog=int(value))
+            if not re.fullmatch("[0-9]{1,6}", value) or not 1 <= int(value) <= MAX_BACKLOG:
+                raise ConfigError(f"--bind {text!r}: backlog must be a whole number from 1 to {MAX_BACKLOG}")
+            bind = bind._replace(backlog=int(value))
     return bind

@@ -13,9 +13,8 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 # Version 1 writes "no limit" as the largest multiple of the page size below 2^63; pages have up to 64 KiB.
 _NO_LIMIT: Final = (1 << 63) - (1 << 16)
@@ -26,8 +25,7 @@ _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 _CACHES: Final = (("total_inactive_file", "total_active_file"), ("inactive_file", "active_file"))
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(NamedTuple):
     """What this process may use.
 
     affinity: the number of CPUs that it may run on. The kernel keeps the affinity mask within the cpusets of all
@@ -115,7 +113,7 @@ def _cpu_max(file: Path) -> float | None:
 
 
 def _cfs_quota(file: Path) -> float | None:
-    """The same for version 1, which has the period in a second file, and -1 for no quota."""
+    """The quota of version 1, which has the period in a second file, and -1 for no quota."""
     quota = int(_text(file))
     return None if quota == -1 else _cpus(quota, int(_text(file.with_name("cpu.cfs_period_us"))))
 
@@ -171,8 +169,7 @@ def _directories(root: Path) -> Iterator[Path]:
             yield own
 
 
-@dataclass(frozen=True)
-class _Mount:
+class _Mount(NamedTuple):
     """A mounted hierarchy, or a part of it. root: the cgroup that is at the mount point. controllers: those of version
     1."""
 

@@ -1,15 +1,21 @@
-"""Descriptors 0 to 2 are always open.
-
-Thread: the one that starts a server.
-"""
+"""Descriptors 0 to 2, which are always open, and the ends of pipes."""
 
 from __future__ import annotations
 
 import os
+import select
 import sys
 from typing import Final
 
 _STANDARD: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+
+
+def is_at_end(pipe: int, seconds: float = 0.0) -> bool:
+    """Whether the writing end of a pipe is closed within this time: the process that alone had it has ended."""
+    poll = select.poll()
+    # POLLHUP is reported without being asked for.
+    poll.register(pipe, 0)
+    return bool(poll.poll(seconds * 1000))
 
 
 def open_standard() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 from typing import NoReturn
@@ -20,7 +21,10 @@ def leave(status: int | None = None) -> NoReturn:
     """
     if status is None:
         status = 1 if getattr(sys, "last_value", None) is not None else 0
-    atexit.unregister(leave)
+    for replaced in (leave, logging.shutdown, log.shutdown):
+        atexit.unregister(replaced)
     atexit._run_exitfuncs()
+    # Runs last, regardless of when it was registered, because the other functions may log.
+    log.shutdown()
     log.flush_streams()
     os._exit(status)

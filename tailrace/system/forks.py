@@ -50,16 +50,24 @@ def forget_all() -> None:
     _descriptors.clear()
 
 
-@contextlib.contextmanager
-def of_our_own() -> Iterator[None]:
-    """What this thread forks inside the context is a process of Tailrace, which closes by itself what it does not
-    need."""
+def fork() -> tuple[int, set[int]]:
+    """Forks a process of Tailrace, which closes what it does not need. Its number, 0 in the new process; and the signal
+    mask, which the new process restores. Raises OSError.
+
+    The new process begins with every signal blocked: while it still has the handlers of its parent, a signal to it
+    would arrive in the parent's loop.
+    """
     thread = threading.get_ident()
     _ours.add(thread)
+    mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()))
+    pid = -1
     try:
-        yield
+        pid = os.fork()  # noqa: TID251
     finally:
         _ours.discard(thread)
+        if pid != 0:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return pid, mask
 
 
 @contextlib.contextmanager

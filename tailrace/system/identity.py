@@ -14,7 +14,7 @@ import grp
 import os
 import pwd
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tailrace._tailrace import log_destination_kind
 from tailrace.errors import ConfigError
@@ -22,8 +22,7 @@ from tailrace.logs import log
 from tailrace.system.sockets import Listener
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """The user and group to become. name, home: from the user database; empty when it has no entry for the user."""
 
     uid: int

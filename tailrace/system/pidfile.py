@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import time
 from collections.abc import Iterator
+from typing import Final
 
 from tailrace.errors import ConfigError
+
+# Maximum wait for other servers that start at the same moment (seconds).
+_MAX_LOCK_WAIT: Final = 10.0
 
 
 class PidFile:
@@ -44,6 +49,35 @@ class PidFile:
                 "--pidfile"
             )
 
+    def claim(self) -> None:
+        """Checks and writes the file. If several processes do this concurrently, one succeeds. Raises ConfigError."""
+        with self._locked():
+            self.check()
+            self.write()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Locks the directory; if that is impossible, continues without the lock: whoever may read the directory can
+        lock it, for as long as they like."""
+        try:
+            descriptor = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            yield
+            return
+        try:
+            end = time.monotonic() + _MAX_LOCK_WAIT
+            while time.monotonic() < end:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(0.005)
+                except OSError:
+                    break
+            yield
+        finally:
+            os.close(descriptor)
+
     def write(self) -> None:
         """Writes the number of this process. Raises ConfigError."""
         directory, name = os.path.split(self.path)
@@ -53,8 +87,13 @@ class PidFile:
                 # In a container each start has the same number, and a killed process may have left its temporary file.
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(beside)
-                self._fill(beside, os.O_EXCL)
-                os.replace(beside, self.path)
+                try:
+                    self._fill(beside, os.O_EXCL)
+                    os.replace(beside, self.path)
+                except OSError:
+                    with contextlib.suppress(OSError):
+                        os.unlink(beside)
+                    raise
             except PermissionError:
                 # After a change of user the file is ours, and the directory still root's.
                 if not os.access(self.path, os.W_OK):
@@ -95,8 +134,7 @@ def pid_file(path: str | None) -> Iterator[list[str]]:
         yield []
         return
     file = PidFile(path)
-    file.check()
-    file.write()
+    file.claim()
     try:
         yield [file.path]
     finally:

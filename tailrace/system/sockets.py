@@ -19,7 +19,7 @@ from tailrace._tailrace import Certificates
 from tailrace.errors import BindError
 from tailrace.system import forks
 from tailrace.system.addresses import Address, InheritedAddress, TcpAddress, UnixAddress
-from tailrace.system.binds import Bind
+from tailrace.system.binds import BACKLOG, Bind
 
 # How many bytes the kernel takes before it has sent them, tcp(7): enough for the fastest client between two writes.
 _NOT_SENT: Final = 128 * 1024
@@ -92,7 +92,19 @@ class Listener:
         """`url`, and what else somebody who connects must know."""
         everywhere = " and every other address of this machine" * self.everywhere
         redirected = "" if self.redirect is None else f", redirected to https:// at port {self.redirect}"
-        return f"{self.url}{everywhere}{' behind a PROXY header' * (self.proxy is not None)}{redirected}"
+        behind = " behind a PROXY header" * (self.proxy is not None)
+        return f"{self.url}{everywhere}{self._permissions}{behind}{redirected}"
+
+    @property
+    def _permissions(self) -> str:
+        """The permissions of a UNIX socket that has a file."""
+        name = self.socket.getsockname()
+        if self.socket.family != socket.AF_UNIX or not isinstance(name, str) or not name:
+            return ""
+        try:
+            return f" (mode {stat.S_IMODE(os.stat(name).st_mode):03o})"
+        except OSError:
+            return ""
 
     def hand_over(self) -> None:
         """Closes our descriptor once the core has a duplicate, so that the core's close ends the listening.
@@ -127,12 +139,12 @@ class Listener:
         self.socket.close()
 
 
-def bind(address: Address, *, backlog: int = 2048, socket_mode: int | None = None) -> Listener:
+def bind(address: Address, *, backlog: int = BACKLOG, mode: int | None = None) -> Listener:
     """Opens a listening socket. Raises BindError."""
     if isinstance(address, TcpAddress):
         return _bind_tcp(address, backlog)
     if isinstance(address, UnixAddress):
-        return _bind_unix(address, backlog, socket_mode)
+        return _bind_unix(address, backlog, mode)
     return _adopt(address)
 
 
@@ -140,8 +152,6 @@ def bind(address: Address, *, backlog: int = 2048, socket_mode: int | None = Non
 def bound(
     binds: Sequence[Bind],
     *,
-    backlog: int,
-    socket_mode: int | None,
     kept: Callable[[str], int | None] = lambda address: None,
 ) -> Iterator[list[Listener]]:
     """All listeners; they are closed at the end, and when one of them cannot be opened.
@@ -151,7 +161,7 @@ def bound(
     with contextlib.ExitStack() as stack:
         listeners: list[Listener] = []
         for wanted in binds:
-            listener = _bound(wanted, listeners[-1:], backlog, socket_mode, kept)
+            listener = _bound(wanted, listeners[-1:], kept)
             if listener is None:
                 continue
             stack.callback(listener.close)
@@ -161,16 +171,12 @@ def bound(
         yield listeners
 
 
-def _bound(
-    wanted: Bind, before: list[Listener], backlog: int, socket_mode: int | None, kept: Callable[[str], int | None]
-) -> Listener | None:
+def _bound(wanted: Bind, before: list[Listener], kept: Callable[[str], int | None]) -> Listener | None:
     """The listener of a bind; None: this machine does not have the address in this family.
 
     before: the listener of the bind before. Raises BindError.
     """
     address = wanted.address
-    backlog = wanted.backlog if wanted.backlog is not None else backlog
-    socket_mode = wanted.mode if wanted.mode is not None else socket_mode
     is_free_choice = False
     if wanted.is_second and isinstance(address, TcpAddress):
         if not _has(address.host):
@@ -179,9 +185,9 @@ def _bound(
             address = TcpAddress(address.host, before[0].socket.getsockname()[1])
     descriptor = kept(str(address))
     if descriptor is not None and not isinstance(address, InheritedAddress):
-        return take_over(address, descriptor, backlog=backlog, socket_mode=socket_mode)
+        return take_over(address, descriptor, backlog=wanted.backlog, mode=wanted.mode)
     try:
-        return bind(address, backlog=backlog, socket_mode=socket_mode)
+        return bind(address, backlog=wanted.backlog, mode=wanted.mode)
     except BindError:
         # The kernel chose a port that is free in the other family.
         if is_free_choice:
@@ -209,7 +215,7 @@ def keep_from_children(listeners: Iterable[Listener], *, inherited: bool) -> Non
             forks.keep_from_children(listener.socket)
 
 
-def take_over(address: TcpAddress | UnixAddress, descriptor: int, *, backlog: int, socket_mode: int | None) -> Listener:
+def take_over(address: TcpAddress | UnixAddress, descriptor: int, *, backlog: int, mode: int | None = None) -> Listener:
     """A listener of the socket that a predecessor bound to `address`. The predecessor owns its file until `take_file`.
 
     Raises BindError.
@@ -218,7 +224,7 @@ def take_over(address: TcpAddress | UnixAddress, descriptor: int, *, backlog: in
     if isinstance(address, UnixAddress) and not address.is_abstract and not os.path.exists(address.path):
         # The file was removed, and nobody can connect any more: a new socket is made.
         taken.close()
-        return bind(address, backlog=backlog, socket_mode=socket_mode)
+        return bind(address, backlog=backlog, mode=mode)
     try:
         if isinstance(address, TcpAddress):
             _set_tcp_options(taken)
@@ -230,10 +236,11 @@ def take_over(address: TcpAddress | UnixAddress, descriptor: int, *, backlog: in
 
 
 def _bind_tcp(address: TcpAddress, backlog: int) -> Listener:
+    host = address.host or "0.0.0.0"
+    # Python loads tables to encode other text, which take milliseconds.
+    name = host.encode() if host.isascii() else host
     try:
-        found = socket.getaddrinfo(
-            address.host or "0.0.0.0", address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        found = socket.getaddrinfo(name, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError) as error:
         reason = error.strerror if isinstance(error, socket.gaierror) else "not a host name"
         raise BindError(f"cannot listen on {address}: the host {address.host!r} has no address ({reason})") from None
@@ -273,7 +280,7 @@ def _tcp_remedy(error: OSError, address: TcpAddress) -> str:
     return error.strerror or str(error)
 
 
-def _bind_unix(address: UnixAddress, backlog: int, socket_mode: int | None) -> Listener:
+def _bind_unix(address: UnixAddress, backlog: int, mode: int | None) -> Listener:
     abstract = address.is_abstract
     if not abstract:
         _remove_stale(address)
@@ -283,9 +290,9 @@ def _bind_unix(address: UnixAddress, backlog: int, socket_mode: int | None) -> L
         opened.bind("\0" + address.path[1:] if abstract else address.path)
         if not abstract:
             file = SocketFile(address.path)
-            if socket_mode is not None:
+            if mode is not None:
                 # Nobody can connect before listen(), so there is no moment with other permissions.
-                os.chmod(address.path, socket_mode)
+                os.chmod(address.path, mode)
         opened.listen(backlog)
     except OSError as error:
         Listener(address, opened, file).close()

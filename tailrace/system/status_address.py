@@ -1,9 +1,8 @@
-"""Addresses of `--status` and `--agent`."""
+"""Addresses of `--status` and `--haproxy-agent`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tailrace.errors import ConfigError
 from tailrace.system import addresses
@@ -11,11 +10,10 @@ from tailrace.system.addresses import InheritedAddress, TcpAddress, UnixAddress
 
 _ENCRYPTED: Final = "https://"
 # That errors propose: the port of `--bind` is taken.
-_PORTS: Final = {"status": 9000, "agent": 9001}
+_PORTS: Final = {"status": 9000, "haproxy-agent": 9001}
 
 
-@dataclass(frozen=True)
-class StatusAddress:
+class StatusAddress(NamedTuple):
     """is_encrypted: clients speak TLS, to a TCP address."""
 
     address: TcpAddress | UnixAddress
@@ -26,15 +24,15 @@ class StatusAddress:
 
 
 def parse(text: str, option: str) -> StatusAddress:
-    """The address in the value of `--status` or `--agent`: `host:port`, `unix:/path` or, of `--status`,
+    """The address in the value of `--status` or `--haproxy-agent`: `host:port`, `unix:/path` or, of `--status`,
     `https://host:port`. Raises ConfigError."""
     text = text.strip()
     is_encrypted = text.lower().startswith(_ENCRYPTED)
-    if is_encrypted and option == "agent":
-        raise ConfigError(f"--agent {text!r}: HAProxy asks its agents in plain text; write host:port, or unix:/path")
+    if is_encrypted and option == "haproxy-agent":
+        raise ConfigError(f"--{option} {text!r}: HAProxy asks its agents in plain text; write host:port, or unix:/path")
     where = text[len(_ENCRYPTED) :].removesuffix("/") if is_encrypted else text
     address = addresses.parse(where, option, _PORTS[option])
     if isinstance(address, InheritedAddress) or (is_encrypted and isinstance(address, UnixAddress)):
-        choices = "host:port, or unix:/path" if option == "agent" else "host:port, https://host:port, or unix:/path"
+        choices = "host:port, https://host:port, or unix:/path" if option == "status" else "host:port, or unix:/path"
         raise ConfigError(f"--{option} {text!r}: write {choices}")
     return StatusAddress(address, is_encrypted)

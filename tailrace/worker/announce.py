@@ -60,7 +60,7 @@ def announce_machine(settings: ServerSettings, workers: int = 0) -> None:
     each = " each" * (workers > 1)
     limit = settings.memory_in_use_limit
     recycled = "" if limit is None else f"; workers are replaced before {limit >> 20} MiB are in use"
-    log.logger.info("%s: %s%d MiB of client memory%s%s", found, count, settings.memory[0] >> 20, each, recycled)
+    log.logger.info("%s: %s%d MiB of client memory%s%s", found, count, settings.memory >> 20, each, recycled)
 
 
 def announce_loading(settings: ServerSettings) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +22,9 @@ pre{{background:#f4f4f4;color:#222;padding:1em;overflow-x:auto}}</style></head>
 
 def broken(error: TailraceError) -> WSGIApplication:
     """An application that answers every request with the reason why the real one could not be loaded."""
+    # Imported here, since a server without such an application does not need the table of entities.
+    import html
+
     trace = getattr(error, "user_traceback", "")
     page = _PAGE.format(message=html.escape(str(error)), trace=html.escape(trace)).encode()
     text = f"The application does not load: {error}\n\n{trace}".encode()

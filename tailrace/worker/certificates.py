@@ -41,6 +41,8 @@ def load(settings: ServerSettings, binds: Iterable[Bind], *, has_status: bool) -
         )
     if has_status and settings.status is not None and status_address.parse(settings.status, "status").is_encrypted:
         encrypted.append(f"--status {settings.status}")
+    if settings.keyfile and not settings.certfile:
+        raise ConfigError("--keyfile is set without --certfile; set --certfile, or remove --keyfile")
     if not encrypted:
         if settings.certfile or settings.self_signed:
             log.logger.warning(
@@ -59,7 +61,7 @@ def load(settings: ServerSettings, binds: Iterable[Bind], *, has_status: bool) -
         )
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    announce(made)
+    announce(made.facts())
     return made
 
 
@@ -68,23 +70,19 @@ def _absolute(path: str | None) -> str | None:
     return None if path is None else os.path.abspath(path)
 
 
-def _files(settings: ServerSettings, encrypted: str) -> list[tuple[str, str | None, str | None]]:
-    chains, keys, responses = settings.certfile, settings.keyfile, settings.ocsp_file
+def _files(settings: ServerSettings, encrypted: str) -> list[tuple[str, str | None]]:
+    chains, keys = settings.certfile, settings.keyfile
     if settings.self_signed:
         if chains:
             raise ConfigError("--self-signed makes a certificate, and --certfile names one; remove one of them")
-        return [(_self_signed(), None, None)]
+        return [(_self_signed(), None)]
     if not chains:
         raise ConfigError(
             f"{encrypted} needs a certificate; add --certfile and --keyfile, or --self-signed for development"
         )
-    for flag, files in (("--keyfile", keys), ("--ocsp-file", responses)):
-        if files and len(files) != len(chains):
-            raise ConfigError(f"there must be one {flag} for each --certfile, in the same order, or none")
-    return [
-        (os.path.abspath(chain), _absolute(keys[at] if keys else None), _absolute(responses[at] if responses else None))
-        for at, chain in enumerate(chains)
-    ]
+    if keys and len(keys) != len(chains):
+        raise ConfigError("there must be one --keyfile for each --certfile, in the same order, or none")
+    return [(os.path.abspath(chain), _absolute(keys[at] if keys else None)) for at, chain in enumerate(chains)]
 
 
 def _self_signed() -> str:
@@ -108,10 +106,10 @@ def _self_signed() -> str:
     return path
 
 
-def announce(certificates: Certificates) -> None:
-    """Logs which certificates are served, and when they expire."""
+def announce(facts: Iterable[tuple[str, list[str], float, float]]) -> None:
+    """Logs which certificates are served, and when they expire. facts: as `Certificates.facts` returns them."""
     now = time.time()
-    for file, names, begins, expires in certificates.facts():
+    for file, names, begins, expires in facts:
         shown = ", ".join(names[:3]) + ", ..." * (len(names) > 3)
         if expires <= now:
             log.logger.warning("the certificate %s (%s) has expired, and clients will refuse it; renew it", file, shown)
@@ -147,16 +145,16 @@ def expiries(certificates: Certificates | None) -> list[tuple[str, float]]:
 
 
 def refresh(certificates: Certificates, *, logs: bool) -> None:
-    """Reads the files again if they have changed. If they cannot be used, the certificates before stay."""
-    try:
-        is_renewed = certificates.refresh()
-    except ValueError as error:
-        if logs:
-            log.logger.error("%s; the certificate before is kept", error)
+    """Reads the files again that have changed. For one that cannot be used, the certificate before stays."""
+    before = certificates.facts()
+    is_renewed, faults = certificates.refresh()
+    if not logs:
         return
-    if is_renewed and logs:
+    for fault in faults:
+        log.logger.error("%s; the certificate before is kept", fault)
+    if is_renewed:
         log.logger.info("certificates have changed and are used from now on")
-        announce(certificates)
+        announce(each for each in certificates.facts() if each not in before)
 
 
 @contextlib.contextmanager

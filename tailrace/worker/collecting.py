@@ -17,7 +17,7 @@ from tailrace._tailrace import Server
 # The number of collections of the middle generation after which a full one is due, as in CPython.
 _DUE: Final = 10
 # The number after which it is not postponed any longer.
-_MOST: Final = 100
+_MAX_THRESHOLD: Final = 100
 # Until the next look (seconds): usually, and while a collection is due.
 _PAUSE: Final = 1.0
 _SHORT_PAUSE: Final = 0.05
@@ -36,7 +36,7 @@ class IdleCollector:
     def __init__(self, server: Server) -> None:
         self._server = server
         young, middle, _ = gc.get_threshold()
-        gc.set_threshold(young, middle, _MOST)
+        gc.set_threshold(young, middle, _MAX_THRESHOLD)
 
     def look(self) -> float:
         """Collects if that is due and nothing runs. Returns when to look again (seconds)."""

@@ -11,33 +11,28 @@ import gc
 import signal
 import socket
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tailrace._tailrace import ListeningSocket, Server, log_destination_kind, note_collection
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.errors import ConfigError, ServerError, StartError
+from tailrace.errors import ConfigError, ServerError, StartError, denial
 from tailrace.logs import deliveries, log
 from tailrace.system import sockets
 from tailrace.worker import open_files
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from _typeshed.wsgi import WSGIApplication
 
     from tailrace._tailrace import Scoreboard
 
 
 # One line names at most this many requests.
-_MOST_NAMED: Final = 20
+_MAX_NAMED: Final = 20
 
-_REMEDIES: Final = {
-    errno.EMFILE: "raise the limit of open files (`ulimit -Hn`, LimitNOFILE= of systemd)",
-    errno.ENFILE: "raise the limit of open files of the system (`sysctl fs.file-max`)",
-    errno.ENOMEM: "raise the limit of memory (`ulimit -v`, MemoryMax= of systemd)",
-    errno.EAGAIN: "raise the limit of threads (`ulimit -u`, TasksMax= of systemd)",
-}
-
-
+# The message of the RuntimeError with which the interpreter reports EAGAIN.
+NO_THREAD: Final = "can't start new thread"
 ENDED: Final = 0  # means "the core has stopped"; no signal has this number
 
 
@@ -59,7 +54,12 @@ def make(
             "the standard library is patched for gevent, so the server's threads would be greenlets and would never "
             "run; start with --gevent, or call tailrace.gevent.serve in your own program"
         )
-    settings = replace(settings, max_connections=open_files.allow(settings))
+    if settings.stream_body and worker == 1 and "django.core.handlers.wsgi" in sys.modules:
+        log.logger.warning(
+            "--stream-body: Django reads chunked uploads as empty, because they have no Content-Length; remove "
+            "--stream-body if clients send such uploads"
+        )
+    connections = open_files.allow(settings)
     accepting = [
         ListeningSocket(
             each.socket.fileno(), each.protocol.replace("https", "http"), each.proxy, each.certificates, each.redirect
@@ -71,7 +71,7 @@ def make(
     if settings.access_log and log_destination_kind(settings.access_log) == "logging":
         deliveries.follow_access_log()
     try:
-        return Server(application, settings.core(worker), accepting, scoreboard, master)
+        return Server(application, settings.core(worker, connections), accepting, scoreboard, master)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     except OSError as error:
@@ -83,8 +83,20 @@ def make(
 
 def refused(error: OSError) -> StartError:
     """The error of a server that the operating system does not let start."""
-    remedy = _REMEDIES.get(error.errno or 0)
-    return StartError(f"cannot start: {error.strerror or error}{f'; {remedy}' if remedy else ''}")
+    return StartError(f"cannot start: {denial(error)}")
+
+
+@contextlib.contextmanager
+def starting() -> Iterator[None]:
+    """Raises StartError instead of what the operating system refuses in this block."""
+    try:
+        yield
+    except OSError as error:
+        raise refused(error) from None
+    except RuntimeError as error:
+        if str(error) != NO_THREAD:
+            raise
+        raise refused(OSError(errno.EAGAIN, NO_THREAD)) from None
 
 
 def threads_are_greenlets() -> bool:
@@ -128,8 +140,8 @@ def abandoned(server: Server) -> int:
     if running and not cut:
         # Their responses are complete, and the application still runs.
         log.logger.warning("%s did not finish in time", log.counted(running, "request"))
-    for first in range(0, len(cut), _MOST_NAMED):
-        some = cut[first : first + _MOST_NAMED]
+    for first in range(0, len(cut), _MAX_NAMED):
+        some = cut[first : first + _MAX_NAMED]
         log.logger.warning(
             "%s did not finish in time: %s%s",
             log.counted(len(cut), "request") if first == 0 else "further requests",

@@ -17,13 +17,17 @@ from tailrace.system import signals
 from tailrace.worker import core
 
 
+class Stopped(SystemExit):
+    """Raised through a request to end the server; an application or a hook may raise SystemExit, too."""
+
+
 class MainThreadStop(signals.OwnHandler):
     """Handler of the signals that stop a server on the main thread.
 
-    The first signal lets the request in flight finish. A second one, or the end of the graceful time, raises SystemExit
+    The first signal lets the request in flight finish. A second one, or the end of the graceful time, raises Stopped
     through the request; not KeyboardInterrupt, since `pdb` takes that at its prompt for its own.
 
-    A signal that comes while another one is handled waits until that is done: SystemExit in the middle of `logging`, or
+    A signal that comes while another one is handled waits until that is done: Stopped in the middle of `logging`, or
     of the start of a thread, could leave a lock taken for ever.
 
     is_quiet: in a worker. The master logs the signals and counts them; here only the end of the time raises.
@@ -47,7 +51,7 @@ class MainThreadStop(signals.OwnHandler):
         self._take(number, False)
 
     def stop_now(self, number: int, frame: FrameType | None) -> None:
-        """The handler of a signal that stops at once. Raises SystemExit."""
+        """The handler of a signal that stops at once. Raises Stopped."""
         self._take(number, True)
 
     def _take(self, number: int, at_once: bool) -> None:
@@ -106,7 +110,7 @@ class MainThreadStop(signals.OwnHandler):
             self._server.stop(0.0)
         else:
             core.begin_stop(self._server, 0.0, number)
-        raise SystemExit(0)
+        raise Stopped(0)
 
     def left(self) -> float:
         """What is left of the graceful time (seconds)."""

@@ -6,48 +6,44 @@ Thread: the only one of the process that forks.
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tailrace.logs import log
 from tailrace.system import forks
 
 
-@dataclass(frozen=True)
-class Forked:
+class Forked(NamedTuple):
     """The result of a fork.
 
     In the worker `pid` is 0, `pipe` the writing end for its report, and `mask` the signal mask to restore. In the
-    master `pipe` is the reading end, which never blocks."""
+    master `pipe` is the reading end, which never blocks; in a mold it is -1, because the master has it."""
 
     pid: int
     pipe: int
     mask: Collection[int] = ()
 
 
-def fork() -> Forked:
-    """Forks a worker. Raises OSError.
-
-    The worker begins with every signal blocked: while it still has the master's handlers, a signal to the worker would
-    arrive in the master's loop.
-    """
+def fork(report: int = -1) -> Forked:
+    """Forks a worker. report: the writing end of its pipe; -1: the pipe is made here. Raises OSError."""
     # Otherwise both processes would write what is buffered.
     log.flush_streams()
-    reader, writer = os.pipe()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    reader, writer = os.pipe() if report < 0 else (-1, report)
     try:
-        with forks.of_our_own():
-            pid = os.fork()
+        pid, mask = forks.fork()
     except OSError:
-        os.close(reader)
-        os.close(writer)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        _close(reader, writer)
         raise
     if pid == 0:
-        os.close(reader)
+        _close(reader)
         return Forked(0, writer, mask)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    os.close(writer)
-    os.set_blocking(reader, False)
+    _close(writer)
+    if reader >= 0:
+        os.set_blocking(reader, False)
     return Forked(pid, reader)
+
+
+def _close(*descriptors: int) -> None:
+    for each in descriptors:
+        if each >= 0:
+            os.close(each)

@@ -31,9 +31,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from types import FrameType, MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailrace._tailrace import RequestTimeout
 from tailrace.cli import callables, load, tracebacks
@@ -41,32 +41,25 @@ from tailrace.errors import ConfigError, HookError
 from tailrace.logs import deliveries, log
 from tailrace.system import forks, signals
 from tailrace.system.exit import leave
+from tailrace.worker.debug import Stopped
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-ON_START: Final = "on_start"
-POST_FORK: Final = "post_fork"
-WORKER_START: Final = "worker_start"
-PRE_REQUEST: Final = "pre_request"
-POST_REQUEST: Final = "post_request"
-WORKER_STOP: Final = "worker_stop"
-WORKER_EXIT: Final = "worker_exit"
-ON_EXIT: Final = "on_exit"
 # What each is called with.
 _ARGUMENT: Final = {
-    ON_START: "",
-    POST_FORK: "worker",
-    WORKER_START: "worker",
-    PRE_REQUEST: "environ",
-    POST_REQUEST: "record",
-    WORKER_STOP: "worker",
-    WORKER_EXIT: "worker",
-    ON_EXIT: "",
+    "on_start": "",
+    "post_fork": "worker",
+    "worker_start": "worker",
+    "pre_request": "environ",
+    "post_request": "record",
+    "worker_stop": "worker",
+    "worker_exit": "worker",
+    "on_exit": "",
 }
 # The least time that `worker_stop` has (seconds), and how much later the process ends if no handler of a signal runs.
 # Together they are shorter than the time after which the master kills the worker (`plan.LEAVING`).
-LEAST_TO_STOP: Final = 3.0
+MIN_TO_STOP: Final = 3.0
 _BY_FORCE_AFTER: Final = 1.0
 # A function whose name begins so is most likely meant as a hook.
 _PREFIXES: Final = ("on_", "pre_", "post_", "when_", "worker_", "child_")
@@ -98,52 +91,51 @@ class WorkerInfo:
         return "still running" if self.exit_status is None else f"status {self.exit_status}"
 
 
-@dataclass(frozen=True)
-class Hooks:
+class Hooks(NamedTuple):
     """The functions that the module has, by name; none without `--hooks`."""
 
     module: str = ""
-    functions: Mapping[str, Callable[..., object]] = field(default_factory=dict)
+    functions: Mapping[str, Callable[..., object]] = MappingProxyType({})
 
     @property
     def prepares_workers(self) -> bool:
         """Whether one of its functions prepares each worker for requests."""
-        return POST_FORK in self.functions or WORKER_START in self.functions
+        return "post_fork" in self.functions or "worker_start" in self.functions
 
     def on_start(self) -> None:
         """In the master, before the first worker. Raises HookError."""
-        self._call(ON_START)
+        self._call("on_start")
 
     def post_fork(self, worker: WorkerInfo) -> None:
         """In the worker, before it loads the application. Raises HookError."""
-        self._call(POST_FORK, worker)
+        self._call("post_fork", worker)
 
     def worker_start(self, worker: WorkerInfo) -> None:
         """In the worker, before it tells the master that it is ready. Raises HookError."""
-        self._call(WORKER_START, worker)
+        self._call("worker_start", worker)
 
-    def around(self, application: WSGIApplication, *, debug: bool, gevent: bool) -> WSGIApplication:
+    def around(self, application: WSGIApplication, *, gevent: bool) -> WSGIApplication:
         """The application with `pre_request` before each call. What that raises is logged once."""
-        hook = self.functions.get(PRE_REQUEST)
+        hook = self.functions.get("pre_request")
         if hook is None:
             return application
-        return _WithHook(application, hook, f"{self.module}.{PRE_REQUEST}", _interruptions(debug=debug, gevent=gevent))
+        return _WithHook(application, hook, f"{self.module}.pre_request", _interruptions(gevent=gevent))
 
     def follow(self) -> None:
         """In the process that serves: has `post_request` called with the record of each response."""
-        hook = self.functions.get(POST_REQUEST)
+        hook = self.functions.get("post_request")
         if hook is not None:
-            deliveries.follow(hook, f"the hook {self.module}.{POST_REQUEST}")
+            deliveries.follow(hook, f"the hook {self.module}.post_request")
 
     def worker_stop(self, worker: WorkerInfo, seconds: float) -> None:
         """In the worker, when its last request has ended. What it raises is logged.
 
-        seconds: what is left of the graceful time. If the hook takes longer, and longer than LEAST_TO_STOP, the process
+        seconds: what is left of the graceful time. If the hook takes longer, and longer than MIN_TO_STOP, the process
         ends.
         """
-        if WORKER_STOP in self.functions:
-            with self._limited(max(seconds, LEAST_TO_STOP)):
-                self._call_and_log(WORKER_STOP, worker)
+        if "worker_stop" in self.functions:
+            with self._limited(max(seconds, MIN_TO_STOP)):
+                self._call_and_log("worker_stop", worker)
 
     @contextlib.contextmanager
     def _limited(self, seconds: float) -> Iterator[None]:
@@ -156,9 +148,9 @@ class Hooks:
 
         def end(frame: FrameType | None) -> None:
             log.logger.error(
-                "the hook %s.%s has not returned after %g s, so the process exits without waiting for it; it is at\n%s",
+                "the hook %s.worker_stop has not returned after %.1f s, so the process exits without waiting; it is "
+                "at\n%s",
                 self.module,
-                WORKER_STOP,
                 seconds,
                 _stack(frame),
             )
@@ -199,11 +191,11 @@ class Hooks:
 
     def worker_exit(self, worker: WorkerInfo) -> None:
         """In the master, when the worker has been reaped. What it raises is logged."""
-        self._call_and_log(WORKER_EXIT, worker)
+        self._call_and_log("worker_exit", worker)
 
     def on_exit(self) -> None:
         """In the master, when all workers have ended. What it raises is logged."""
-        self._call_and_log(ON_EXIT)
+        self._call_and_log("on_exit")
 
     def _call(self, name: str, *arguments: WorkerInfo) -> None:
         function = self.functions.get(name)
@@ -287,17 +279,13 @@ def _stack(frame: FrameType | None) -> str:
     return "".join(traceback.StackSummary.extract(reversed(inner)).format()).rstrip()
 
 
-def _interruptions(*, debug: bool, gevent: bool) -> tuple[type[BaseException], ...]:
+def _interruptions(*, gevent: bool) -> tuple[type[BaseException], ...]:
     """What is raised in a request from outside, and so is not the failure of a hook."""
-    found: list[type[BaseException]] = [RequestTimeout, KeyboardInterrupt]
-    if debug:
-        # By the handler of the signals that stop the server.
-        found.append(SystemExit)
-    if gevent:
-        from greenlet import GreenletExit
+    if not gevent:
+        return RequestTimeout, KeyboardInterrupt, Stopped
+    from greenlet import GreenletExit
 
-        found.append(GreenletExit)
-    return tuple(found)
+    return RequestTimeout, KeyboardInterrupt, GreenletExit
 
 
 def _check(module: str, name: str, function: Any) -> None:

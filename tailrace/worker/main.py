@@ -20,9 +20,9 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from tailrace._tailrace import Certificates, Server, end_with_parent, permit_tracing
 from tailrace.cli import folders, load
@@ -32,6 +32,7 @@ from tailrace.errors import CANNOT_START, TailraceError
 from tailrace.greenlets import patch
 from tailrace.logs import log, log_config, log_formats
 from tailrace.system import directory, forks, signals, sockets
+from tailrace.system.descriptors import is_at_end
 from tailrace.system.exit import leave
 from tailrace.system.title import set_title
 from tailrace.worker import certificates, collecting, core, debug, report
@@ -53,8 +54,7 @@ _SERVING: Final = (signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1)
 _SLOW_THREADS: Final = 1.0
 
 
-@dataclass(frozen=True)
-class WorkerSetup:
+class WorkerSetup(NamedTuple):
     """What all workers of a master have in common.
 
     application: None when each worker loads it. directory: where to load it, by the name that the operator uses; None
@@ -69,14 +69,12 @@ class WorkerSetup:
     is_warm: bool = False
 
 
-@dataclass(frozen=True)
-class WorkerStart:
+class WorkerStart(NamedTuple):
     """What one worker gets from its master.
 
     report: the writing end of the pipe for its report. liveness: the reading end of the liveness pipe, which ends with
     the master. leaving: seconds after the graceful time-out in which it ends by force once the master has ended. mask:
-    the signal mask to restore. master: its process id; the parent may be a mold. become_mold: called when it has ended
-    its requests; returns at once unless the master wants a mold.
+    the signal mask to restore. master: its process id; the parent may be a mold.
     """
 
     info: WorkerInfo
@@ -87,7 +85,6 @@ class WorkerStart:
     leaving: float
     mask: Collection[int]
     master: int
-    become_mold: Callable[[], None] | None = None
 
 
 def work(start: WorkerStart, settings: ServerSettings, listeners: list[sockets.Listener]) -> NoReturn:
@@ -95,15 +92,21 @@ def work(start: WorkerStart, settings: ServerSettings, listeners: list[sockets.L
 
     Exit status: 0 when it was told to end, CANNOT_START when it could not load, else 1.
     """
-    # Exit functions that were registered before the fork are the master's, as with multiprocessing.
-    atexit._clear()
-    atexit.register(log.shutdown)
+    if settings.app is None:
+        # The exit functions belong to the program that calls `run`, and must run only once, when it exits.
+        atexit._clear()
+        if "multiprocessing.util" in sys.modules:
+            atexit.register(sys.modules["multiprocessing.util"]._exit_function)
+    # As in multiprocessing, this process must not remove objects of its parent, such as temporary directories.
+    for each in weakref.finalize._registry.values():  # type: ignore[attr-defined]
+        each.atexit = False
     process = os.getpid()
     forks.forget_all()
     forks.keep_from_children(start.report, start.liveness)
     sockets.keep_from_children(listeners, inherited=settings.app is not None)
-    if "multiprocessing.util" in sys.modules:
-        atexit.register(sys.modules["multiprocessing.util"]._exit_function)
+    if "multiprocessing.process" in sys.modules:
+        # Its exit function would terminate these children, which belong to the mold or the program.
+        sys.modules["multiprocessing.process"]._children.clear()
     log_formats.set_worker(start.info.number)
     log.allow_thread()
     status, finished, ready = 1, False, False
@@ -117,8 +120,8 @@ def work(start: WorkerStart, settings: ServerSettings, listeners: list[sockets.L
         writer.setblocking(False)
         # Until it serves there is nothing to finish: SIGTERM ends it at once. Other signals wait in the socket.
         _receive((signal.SIGQUIT, signal.SIGUSR1), writer)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # noqa: TID251
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # noqa: TID251
         signal.pthread_sigmask(signal.SIG_SETMASK, start.mask)
         server, said = _prepare(start, settings, listeners)
         if settings.debug:
@@ -136,17 +139,16 @@ def work(start: WorkerStart, settings: ServerSettings, listeners: list[sockets.L
             ready = True
             report.send(start.report, said)
 
-        _start(server, writer, settings, stop, started)
+        with core.starting():
+            _start(server, writer, settings, stop, started)
         collector = collecting.IdleCollector(server) if settings.gc == "idle" else None
         _wait_for_end(server, reader, stop, certificates.of(listeners), collector)
         finished = not core.abandoned(server)
         _call_stop_hook(start, said, stop.left())
-        if finished and start.become_mold is not None:
-            start.become_mold()
         status = 0
     except TailraceError as error:
         status = CANNOT_START
-        report.send(start.report, Failure(str(error), error.exit_status, getattr(error, "user_traceback", "")).report())
+        report.send(start.report, Failure.of(error).report())
     except BaseException as error:
         if os.getpid() != process:
             # A child that a signal handler of the application has forked.
@@ -218,7 +220,7 @@ def _start(
             writer.send(bytes((core.ENDED,)))
 
     # Requests run as soon as this greenlet waits.
-    hub.WorkerGreenlets(server, settings.hub_warn, on_end).start()
+    hub.WorkerGreenlets(server, on_end).start()
     # Handlers beside `_wait_for_end`, which runs in a greenlet: they run also while another greenlet blocks the hub.
     signals.handle(signal.SIGTERM, stop.drain)
     signals.handle(signal.SIGQUIT, stop.stop)
@@ -264,10 +266,10 @@ def _prepare(start: WorkerStart, settings: ServerSettings, listeners: list[socke
         setup.hooks.worker_start(start.info)
         if not setup.is_warm:
             warm_up(application, settings)
-        if settings.gc != "default":
+        if settings.gc != "python":
             # A mold has collected, and would share less memory after another collection.
             collecting.freeze(collects=setup.application is None)
-        application = setup.hooks.around(application, debug=settings.debug, gevent=settings.gevent)
+        application = setup.hooks.around(application, gevent=settings.gevent)
         setup.hooks.follow()
     except TailraceError as error:
         if not settings.reload:
@@ -290,9 +292,7 @@ def _end_with_master(liveness: int) -> None:
     """Has the kernel kill this worker when its master ends; for the time in which it loads and has nothing to
     finish."""
     end_with_parent(True)
-    master_lives = select.poll()
-    master_lives.register(liveness, 0)
-    if master_lives.poll(0):
+    if is_at_end(liveness):
         # The master had ended before.
         os._exit(1)
 
@@ -315,7 +315,7 @@ def _receive(numbers: Collection[signal.Signals], writer: socket.socket) -> None
     # First the descriptor, then the handlers: a signal between the two would be lost otherwise.
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     for number in (*numbers, *_MASTERS_SIGNALS):
-        signal.signal(number, signals.ignore)
+        signal.signal(number, signals.ignore)  # noqa: TID251
 
 
 def _wait_for_end(

@@ -7,7 +7,6 @@ Thread: the main one, the only one unless the application starts others.
 from __future__ import annotations
 
 import array
-import atexit
 import contextlib
 import gc
 import json
@@ -16,17 +15,14 @@ import select
 import signal
 import socket
 import threading
-import time
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from tailrace._tailrace import end_memory_thread, end_with_parent
+from tailrace._tailrace import end_with_parent
 from tailrace.cli import load
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.errors import CANNOT_START, TailraceError
+from tailrace.errors import CANNOT_START, TailraceError, denial
 from tailrace.logs import log, log_config
 from tailrace.system import directory, forks, signals, sockets
 from tailrace.system.exit import leave
@@ -40,16 +36,12 @@ from tailrace.worker.warmup import warm_up
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-# What a forked process calls to become the worker with this number, place and generation. The descriptor: the channel
-# to the master by which it may become a mold (`--refork`); None: it does not.
-BecomeWorker = Callable[[WorkerSetup, tuple[int, int, int], Forked, "int | None"], NoReturn]
+# Called in a forked process, which becomes the worker with this number, place and generation. The descriptor is its
+# socket to the master.
+BecomeWorker = Callable[[WorkerSetup, tuple[int, int, int], Forked, int], NoReturn]
 
 # Bytes of a message.
 LARGEST: Final = 4096
-# A thread of each worker that only waits, in a system call, for the end of the master.
-_WATCHES_MASTER: Final = "tailrace-alone"
-# How long threads of a worker may take to end before it becomes a mold (seconds).
-_ENDING: Final = 6.0
 # A mold acts on SIGCHLD and SIGUSR1. The others come from a terminal or a service manager, and only the master acts on
 # them.
 _RECEIVED: Final = (
@@ -72,8 +64,6 @@ def work(
     become_worker: called in a process that it has forked, with number, place and generation. Exit status: 0 when it was
     told to end or its master has ended, CANNOT_START when the application could not be loaded.
     """
-    atexit._clear()
-    atexit.register(log.shutdown)
     forks.forget_all()
     reader, writer = signals.wakeup_sockets()
     reader.setblocking(False)
@@ -97,7 +87,7 @@ def work(
         status = 0
     except TailraceError as error:
         status = CANNOT_START
-        report.send(forked.pipe, Failure(str(error), error.exit_status, getattr(error, "user_traceback", "")).report())
+        report.send(forked.pipe, Failure.of(error).report())
     except BaseException as error:
         if os.getpid() != process:
             # A child that the application has forked.
@@ -111,74 +101,11 @@ def work(
         leave(status)
 
 
-def promoted(
-    channel: socket.socket,
-    name: str,
-    settings: ServerSettings,
-    listeners: list[sockets.Listener],
-    setup: WorkerSetup,
-    become_worker: BecomeWorker,
-) -> None:
-    """In a worker that has ended its requests: runs a mold from here to its end, if the master has asked for that.
-
-    name: of the worker, for the log. setup: with the application.
-    """
-    try:
-        order, descriptors = _receive(channel, len(listeners))
-    except OSError:
-        return
-    if not order:
-        return
-    for listener, descriptor in zip(listeners, descriptors, strict=True):
-        listener.socket = socket.socket(fileno=descriptor)
-    end_memory_thread()
-    if threads := _threads():
-        log.logger.warning(
-            "%s cannot become the mold (--refork), because threads are left in it: %s; end them in the hook "
-            "worker_stop",
-            name,
-            ", ".join(threads),
-        )
-        return
-    _warn_of_connections(set(), "--refork", "close them in the hook worker_stop")
-    # Those of the worker end with it.
-    signal.set_wakeup_fd(-1)
-    reader, writer = signals.wakeup_sockets()
-    reader.setblocking(False)
-    forks.forget_all()
-    forks.keep_from_children(channel, reader, writer)
-    sockets.keep_from_children(listeners, inherited=True)
-    with signals.woken(writer, _RECEIVED):
-        set_title("mold", settings.app or "")
-        gc.collect()
-        gc.freeze()
-        # The master has ended, or loads new code instead.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            channel.send(b'{"loaded": true}')
-            _serve(channel, reader, writer, replace(setup, is_warm=True), listeners, become_worker)
-
-
-def _threads() -> list[str]:
-    """The threads beside the main one that do not end soon, by the names that the kernel has."""
-    until = time.monotonic() + _ENDING
-    while True:
-        names = []
-        for thread in os.listdir("/proc/self/task"):
-            # One may end at this moment.
-            with contextlib.suppress(OSError):
-                name = Path(f"/proc/self/task/{thread}/comm").read_text().strip()
-                if int(thread) != os.getpid() and name != _WATCHES_MASTER:
-                    names.append(name)
-        if not names or time.monotonic() >= until:
-            return names
-        time.sleep(0.01)
-
-
-def _receive(channel: socket.socket, most: int) -> tuple[bytes, list[int]]:
-    """The next message, and the descriptors that came with it, at most so many. Raises BlockingIOError."""
+def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """The next message, and the descriptors that came with it, at most two. Raises BlockingIOError."""
     # `socket.recv_fds` of Python 3.11 takes flags and ignores them.
     descriptors = array.array("i")
-    size = socket.CMSG_LEN(most * descriptors.itemsize)
+    size = socket.CMSG_LEN(2 * descriptors.itemsize)
     message, ancillary, _, _ = channel.recvmsg(LARGEST, size, socket.MSG_DONTWAIT)
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
@@ -195,10 +122,10 @@ def _prepared(settings: ServerSettings, setup: WorkerSetup) -> WorkerSetup:
     if is_warm:
         warm_up(application, settings)
     _warn_of_threads()
-    _warn_of_connections(before, "--preload", "drop them in the hook post_fork, and open others there")
+    _warn_of_connections(before)
     gc.collect()
     gc.freeze()
-    return replace(setup, application=application, is_warm=is_warm)
+    return setup._replace(application=application, is_warm=is_warm)
 
 
 def _loaded(settings: ServerSettings, setup: WorkerSetup) -> WSGIApplication:
@@ -233,7 +160,7 @@ def _sockets() -> set[int]:
     return found
 
 
-def _warn_of_connections(before: set[int], flag: str, remedy: str) -> None:
+def _warn_of_connections(before: set[int]) -> None:
     """Names the servers to which the application is connected: workers must not share a connection.
 
     before: the sockets that are not the application's.
@@ -252,10 +179,9 @@ def _warn_of_connections(before: set[int], flag: str, remedy: str) -> None:
                 peers.append(f"{peer[0]}:{peer[1]}")
     if peers:
         log.logger.warning(
-            "%s: the application has opened connections (to %s), which all workers would share; %s",
-            flag,
+            "--preload: the application has opened connections (to %s), which all workers would share; drop them in "
+            "the hook post_fork, and open others there",
             ", ".join(peers),
-            remedy,
         )
 
 
@@ -291,45 +217,66 @@ def _serve(
                 channel.send(json.dumps({"ended": [pid, _wait_status(ending)]}).encode())
                 reported.add(pid)
         try:
-            message, descriptors = _receive(channel, 1)
+            message, descriptors = _receive(channel)
         except BlockingIOError:
             continue
         if not message:
             return
-        said = json.loads(message)
-        if "reap" in said:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(said["reap"], 0)
-            children.discard(said["reap"])
-            reported.discard(said["reap"])
-        elif "disown" in said:
-            children.discard(said["disown"])
-        elif "leave" in said:
-            is_leaving = True
-            # Nobody listens any more once the last worker has closed its sockets.
-            for listener in listeners:
-                listener.hand_over()
-            channel.send(b'{"left": true}')
-        else:
-            number, place, generation = said["fork"]
-            try:
-                forked = fork()
-            except OSError as error:
-                channel.send(json.dumps({"failed": error.strerror}).encode())
-                for descriptor in descriptors:
-                    os.close(descriptor)
-                continue
-            if forked.pid == 0:
+        match json.loads(message):
+            case {"reap": pid}:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+                children.discard(pid)
+                reported.discard(pid)
+            case {"leave": True}:
+                is_leaving = True
+                # Nobody listens any more once the last worker has closed its sockets.
+                for listener in listeners:
+                    listener.hand_over()
+                channel.send(b'{"left": true}')
+            case {"fork": [number, place, generation]}:
+                if len(descriptors) < 2:
+                    # The kernel has closed the descriptors that did not fit. The master notices that the socket is
+                    # closed.
+                    log.logger.error(
+                        "the mold has no free file descriptors and cannot fork a worker; raise the limit of open files "
+                        "(ulimit -n, LimitNOFILE= of systemd)"
+                    )
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+                    continue
+                pipe, descriptor = descriptors
                 try:
-                    for each in (channel, reader, writer):
-                        each.close()
-                    become_worker(setup, (number, place, generation), forked, descriptors[0] if descriptors else None)
-                finally:
-                    os._exit(1)
-            children.add(forked.pid)
-            socket.send_fds(channel, [json.dumps({"forked": forked.pid}).encode()], [forked.pipe])
-            for descriptor in (forked.pipe, *descriptors):
-                os.close(descriptor)
+                    forked = fork(pipe)
+                except OSError as error:
+                    with socket.socket(fileno=descriptor) as asked, contextlib.suppress(OSError):
+                        asked.send(json.dumps({"failed": denial(error)}).encode())
+                    continue
+                if forked.pid == 0:
+                    try:
+                        for each in (channel, reader, writer):
+                            each.close()
+                        become_worker(setup, (number, place, generation), forked, descriptor)
+                    finally:
+                        os._exit(1)
+                children.add(forked.pid)
+                with socket.socket(fileno=descriptor) as asked, contextlib.suppress(OSError):
+                    _tell_forked(asked, forked.pid)
+
+
+def await_admission(channel: socket.socket) -> bool:
+    """In a process that the mold has forked: sends its pid to the master, and waits for the answer. False if the
+    master has exited, or no longer needs the worker."""
+    try:
+        _tell_forked(channel, os.getpid())
+        return bool(channel.recv(LARGEST))
+    except OSError:
+        return False
+
+
+def _tell_forked(channel: socket.socket, pid: int) -> None:
+    """The mold and the worker both send the pid, because either may be killed, or hang, before it does."""
+    channel.send(json.dumps({"forked": pid}).encode())
 
 
 def _arrived(reader: socket.socket) -> set[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tailrace._tailrace import Certificates
 from tailrace.cli import folders
@@ -19,8 +19,7 @@ from tailrace.system import binds, descriptors, directory, sockets
 from tailrace.worker import certificates
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """settings: with absolute paths. listeners: bound. variables: those of `--env-file`, not applied yet. certificates:
     those of encrypted addresses; None: there is none."""
 
@@ -46,7 +45,7 @@ def prepared(
     given; None: the current one. kept: as for `sockets.bound`. Raises ConfigError and BindError.
     """
     wanted = binds.parse_all(settings.bind)
-    redirected = [replace(each, redirects=True) for each in binds.parse_all(settings.redirect_http)]
+    redirected = [each._replace(redirects=True) for each in binds.parse_all(settings.redirect_http)]
     for each in redirected:
         if each.protocol != "http":
             raise ConfigError(f"--redirect-http {each.address}: redirects HTTP; write the address without a scheme")
@@ -59,6 +58,6 @@ def prepared(
         os.umask(settings.umask)
     variables = Variables(settings.env_file)
     served = certificates.load(settings, wanted, has_status=has_status)
-    with sockets.bound(wanted, backlog=settings.backlog, socket_mode=settings.socket_mode, kept=kept) as listeners:
+    with sockets.bound(wanted, kept=kept) as listeners:
         certificates.encrypt(listeners, served)
         yield Prepared(settings, listeners, variables, served)

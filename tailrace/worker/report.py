@@ -9,9 +9,9 @@ import contextlib
 import json
 import os
 import signal
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+from tailrace.errors import TailraceError
 from tailrace.system import forks
 
 READY: Final = b"R"
@@ -24,17 +24,21 @@ BROKEN: Final = b"B"
 FAILED: Final = b"E"
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """Why a worker could not load: the line of a TailraceError, its exit status, the traceback of the user's code."""
 
     message: str
     status: int
     traceback: str = ""
 
+    @classmethod
+    def of(cls, error: TailraceError) -> Failure:
+        """That of an error."""
+        return cls(str(error), error.exit_status, getattr(error, "user_traceback", ""))
+
     def report(self) -> bytes:
         """What the worker writes to its pipe."""
-        return FAILED + json.dumps(self.__dict__).encode()
+        return FAILED + json.dumps(self._asdict()).encode()
 
 
 def send(pipe: int, said: bytes) -> None:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tailrace._tailrace import Server
 from tailrace.cli import load
-from tailrace.cli.settings import Settings, effective, warn_of_no_effect
+from tailrace.cli.settings import Settings, warn_of_no_effect
 from tailrace.errors import ConfigError
 from tailrace.logs import log, log_formats
 from tailrace.system import forks, identity, signals, sockets
@@ -41,7 +40,7 @@ def serve(resolved: Settings, application: WSGIApplication | None = None) -> boo
     Raises ConfigError, LoadError, BindError, StartError, ServerError; and KeyboardInterrupt with `debug`.
     """
     warn_of_no_effect(resolved, has_master=False)
-    settings = effective(resolved)
+    settings = resolved.effective
     log_formats.set_worker(1)
     log.allow_thread()
     if settings.debug and threading.current_thread() is not threading.main_thread():
@@ -61,7 +60,7 @@ def serve(resolved: Settings, application: WSGIApplication | None = None) -> boo
             log.revive()
         found.worker_start(info)
         warm_up(application, settings)
-        application = found.around(application, debug=settings.debug, gevent=False)
+        application = found.around(application, gevent=False)
         found.follow()
         server = core.make(application, settings, listeners)
 
@@ -88,12 +87,19 @@ def serve(resolved: Settings, application: WSGIApplication | None = None) -> boo
 def _run(server: Server, graceful_timeout: float, begin: Callable[[], None]) -> None:
     """Pool threads serve; this thread waits for signals and for the end. begin: called once signals are handled."""
     reader, writer = signals.wakeup_sockets()
+    # Python allows no handlers on another thread than the main one.
+    is_main = threading.current_thread() is threading.main_thread()
+    woken = signals.woken(writer, (*STOP_SIGNALS, signal.SIGUSR1)) if is_main else contextlib.nullcontext()
     with reader, writer:
         forks.keep_from_children(reader, writer)
-        with _signals(writer):
+        with woken:
             begin()
-            server.start()
-            threading.Thread(target=core.announce_end, args=(server, writer), name="tailrace-end", daemon=True).start()
+            with core.starting():
+                server.start()
+                end = threading.Thread(
+                    target=core.announce_end, args=(server, writer), name="tailrace-end", daemon=True
+                )
+                end.start()
             stops, counted = 0, signals.Stops()
             while True:
                 number, at = signals.arrived(reader)
@@ -105,16 +111,3 @@ def _run(server: Server, graceful_timeout: float, begin: Callable[[], None]) -> 
                 elif number == signal.SIGUSR1:
                     core.reopen_logs(server)
             server.join()
-
-
-@contextlib.contextmanager
-def _signals(writer: socket.socket) -> Iterator[None]:
-    """Inside the context, the numbers of our signals arrive as bytes at the other end of `writer`.
-
-    On another thread than the main one, where Python allows no handlers, nothing is done.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    with signals.woken(writer, (*STOP_SIGNALS, signal.SIGUSR1)):
-        yield

@@ -1,6 +1,6 @@
 """A callback for the case that the client of a request disconnects (`environ["tailrace.on_disconnect"]`).
 
-Thread: that of the request makes and ends it; `run` is called on another thread, or with `--gevent` in a greenlet.
+Thread: the request's thread makes and ends it. `run` is called on another thread, or with `--gevent` in a greenlet.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 class Subscription:
     """Calls `callback()` at most once. As a context manager, it ends with the block."""
 
-    __slots__ = ("_callbacks", "_is_due", "_running")
+    __slots__ = ("_callbacks", "_has_left", "_running")
 
-    def __init__(self, callback: Callable[[], object]) -> None:
+    def __init__(self, callback: Callable[[], object], has_left: Callable[[], bool]) -> None:
         # A list, because `pop` either takes the callback or raises, whatever other threads do.
         self._callbacks = [callback]
-        self._is_due = False
+        self._has_left = has_left
         # A callback may remove its own subscription.
         self._running = threading.RLock()
 
@@ -30,10 +30,6 @@ class Subscription:
     def is_over(self) -> bool:
         """Whether the callback was called, or is not to be called any more."""
         return not self._callbacks
-
-    def claim(self) -> None:
-        """The client has disconnected, and an exception will end the block: the callback is to be called even then."""
-        self._is_due = True
 
     def run(self) -> None:
         """The client has disconnected. Does not raise."""
@@ -51,9 +47,20 @@ class Subscription:
         """The callback is not called from now on. Does not wait for one that is running."""
         self._callbacks.clear()
 
+    def finish(self) -> None:
+        """Calls a pending callback after the request has ended and its client has disconnected. Does not wait."""
+        if not self._callbacks:
+            return
+        # On another thread, because the callback may wait until the request ends.
+        try:
+            threading.Thread(target=self.run, name="tailrace-calling", daemon=True).start()
+        except RuntimeError:  # the system has no more threads
+            self.run()
+
     def remove(self) -> None:
-        """The callback is neither called nor running from now on: waits while it runs. Calls it if it is due."""
-        if self._is_due:
+        """Ends the subscription and waits for a running callback. If the client has disconnected, which the request may
+        have noticed first, calls a pending callback before that."""
+        if self._callbacks and self._has_left():
             self.run()
         self.end()
         with self._running:

@@ -1,48 +1,34 @@
-"""A Bottle application: routes, signed cookies, static files with ranges, generators, templates."""
+"""A Bottle application: a form, a body, a static file with ranges, a generator."""
 
 import hashlib
 from pathlib import Path
 
-from bottle import Bottle, abort, redirect, request, response, static_file, template
-
-SECRET = "a secret of the tests"
+from bottle import Bottle, HTTPResponse, request, response, static_file
 
 app = Bottle()
 
 
-@app.get("/hello/<name>")
-def hello(name):
-    return template("<p>Hello {{name}}, {{count}} seeds</p>", name=name, count=request.query.count or "no")
+@app.post("/form")
+def form():
+    file = request.files["file"]
+    sha256 = hashlib.sha256(file.file.read()).hexdigest()
+    return {"note": request.forms.getunicode("note"), "name": file.raw_filename, "sha256": sha256}
 
 
-@app.post("/cookie")
-def set_cookie():
-    response.set_cookie("name", request.forms.getunicode("name"), secret=SECRET, path="/")
-    redirect("/cookie", 303)
-
-
-@app.get("/cookie")
-def get_cookie():
-    name = request.get_cookie("name", secret=SECRET)
-    if name is None:
-        abort(403, "no cookie that we have signed")
-    return {"name": name}
-
-
-@app.post("/upload")
-def upload():
-    file = request.files["seeds"]
-    return {"name": file.raw_filename, "sha256": hashlib.sha256(file.file.read()).hexdigest()}
-
-
-@app.put("/json")
-def put_json():
-    return {"given": request.json}
+@app.post("/digest")
+def digest():
+    body = request.body.read()
+    return {"sha256": hashlib.sha256(body).hexdigest(), "length": len(body)}
 
 
 @app.get("/source")
 def source():
-    return static_file("fw_bottle.py", root=Path(__file__).parent, mimetype="text/x-python", download="app.py")
+    return static_file("fw_bottle.py", root=Path(__file__).parent, mimetype="text/x-python")
+
+
+@app.delete("/source")
+def gone():
+    return HTTPResponse(status=204)
 
 
 @app.get("/rows")

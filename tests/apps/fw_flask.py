@@ -1,22 +1,8 @@
 """A Flask application: sessions, uploads, streams, files, errors."""
 
 import hashlib
-import io
 
-from flask import (
-    Flask,
-    Response,
-    abort,
-    flash,
-    get_flashed_messages,
-    jsonify,
-    redirect,
-    request,
-    send_file,
-    session,
-    stream_with_context,
-    url_for,
-)
+from flask import Flask, Response, abort, flash, get_flashed_messages, jsonify, redirect, request, session, url_for
 
 app = Flask(__name__)
 app.secret_key = "a secret of the tests"
@@ -68,25 +54,6 @@ def raw():
 def small():
     request.max_content_length = 1000
     return jsonify(length=len(request.get_data()))
-
-
-@app.get("/stream")
-def stream():
-    def rows():
-        for number in range(1000):
-            yield f"{number},{request.args['of']}\n"
-
-    return Response(stream_with_context(rows()), mimetype="text/csv")
-
-
-@app.get("/download")
-def download():
-    return send_file(io.BytesIO(b"seed" * 50_000), mimetype="application/octet-stream", download_name="seeds.bin")
-
-
-@app.get("/source")
-def source():
-    return send_file(__file__, mimetype="text/plain", conditional=True)
 
 
 @app.get("/fails")

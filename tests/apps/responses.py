@@ -171,25 +171,6 @@ def answer_no_start(environ, start_response):
     return [b"hello"]
 
 
-def answer_none(environ, start_response):
-    start_response("200 OK", TEXT)
-
-
-def answer_text(environ, start_response):
-    start_response("200 OK", TEXT)
-    return ["hello"]
-
-
-def answer_text_second(environ, start_response):
-    start_response("200 OK", TEXT)
-    return iter([b"hello", "world"])
-
-
-def answer_number(environ, start_response):
-    start_response("200 OK", TEXT)
-    return 5
-
-
 def answer_big(environ, start_response):
     start_response("200 OK", TEXT)
     return [b"x" * 5_000_000]

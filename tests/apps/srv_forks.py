@@ -87,7 +87,7 @@ def tries(environ, start_response):
     for name, work in {
         "write": lambda: write(b"x" * 100),
         "delivery": environ["tailrace.delivery"],
-        "client_gone": environ["tailrace.client_gone"],
+        "client_disconnected": environ["tailrace.client_disconnected"],
         "set_deadline": lambda: environ["tailrace.set_deadline"](1),
         "input": lambda: environ["wsgi.input"].read(1),
     }.items():
@@ -167,8 +167,8 @@ def in_child(path, query, environ, start_response, writer):
 
         import tailrace
 
-        with tailrace.serve_in_thread(lambda e, s: answer(s, b"of a server of its own")) as url:
-            connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=LIMIT)
+        with tailrace.serve_in_thread(lambda e, s: answer(s, b"of a server of its own")) as server:
+            connection = http.client.HTTPConnection(*server.address, timeout=LIMIT)
             connection.request("GET", "/")
             os.write(writer, connection.getresponse().read())
         return answer(start_response, b"")

@@ -88,15 +88,6 @@ def consume(environ, start_response, query, record):
     return text(start_response, record["read"])
 
 
-def both_read(environ, start_response, query, record):
-    """A second greenlet reads while the first one does."""
-    stream = environ["wsgi.input"]
-    # It begins when this one waits.
-    second = gevent.spawn(lambda: outcome(stream.read))
-    first = stream.read()
-    return text(start_response, [len(first), second.get()])
-
-
 def kill(environ, start_response, query, record):
     """Ends the greenlet of another request."""
     gevent.kill(GREENLETS[query["victim"]])
@@ -163,13 +154,6 @@ def hang(environ, start_response, query, record):
             yield b"last"
 
     return Counting(blocks(), record)
-
-
-def relay(environ, start_response, query, record):
-    """Waits at one gate and opens another."""
-    srv_shapes.pass_gate(query["gate"])
-    srv_shapes.gate(query["opens"]).set()
-    return text(start_response, "opened")
 
 
 def burn(environ, start_response, query, record):
@@ -310,7 +294,7 @@ def keep(environ, start_response, query, record):
         "start_response": lambda: start_response("200 OK", []),
         "write": lambda: write(b"kept"),
         "delivery": lambda: sorted(environ["tailrace.delivery"]()),
-        "client_gone": environ["tailrace.client_gone"],
+        "client_disconnected": environ["tailrace.client_disconnected"],
         "set_deadline": lambda: environ["tailrace.set_deadline"](None),
         "read": environ["wsgi.input"].read,
     }
@@ -413,10 +397,8 @@ def asks_itself(environ, start_response, query, record):
 PATHS = {
     "produce": produce,
     "consume": consume,
-    "both_read": both_read,
     "kill": kill,
     "hang": hang,
-    "relay": relay,
     "burn": burn,
     "block_in_a_callback": block_in_a_callback,
     "blocked_beside_a_request": blocked_beside_a_request,

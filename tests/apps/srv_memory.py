@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-from urllib.parse import parse_qs
 
 with contextlib.suppress(ImportError):
     import _testcapi
@@ -33,12 +32,12 @@ def many(environ, size):
 
 
 def many_large(environ, size):
-    """The same with blocks that are sent by reference: the list of them is what is large."""
+    """Blocks that are sent by reference: the list of them is what is large."""
     return [LARGE] * (size // 128)
 
 
 def many_other(environ, size):
-    """The same, of a kind that has to be converted."""
+    """Blocks of a kind that has to be converted."""
     return [memoryview(ONE)] * (size // len(ONE))
 
 
@@ -79,7 +78,8 @@ def app(environ, start_response):
     if not shape:
         start_response("200 OK", headers)
         return [b"pong"]
-    size = int(parse_qs(environ["QUERY_STRING"])["size"][0])
+    # By hand: `parse_qs` defines a function, and CPython 3.13.0 crashes when it has no memory for one.
+    size = int(environ["QUERY_STRING"].partition("size=")[2].partition("&")[0])
     if shape == "header":
         headers.append(("X-Large", "x" * size))
         start_response("200 OK", headers)

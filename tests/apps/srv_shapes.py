@@ -15,7 +15,7 @@ from collections import Counter
 from urllib.parse import parse_qs
 
 PATTERN = bytes(range(256)) * 4096
-GATE_DEADLINE = 30
+GATE_DEADLINE = 120
 
 gates_lock = threading.Lock()
 gates = {}

@@ -1,7 +1,5 @@
 """The sessions of the manual's pages: what `run:` and `log:` markers name, and what a reader does not see of each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 
@@ -68,5 +66,5 @@ SESSIONS = {
     "settings": Session(),
     "in-use": Session(),
     "differences": Session(start="tailrace shop:app", before_log=("/bare", "/short")),
-    "foreign": Session(),
+    "other-servers": Session(),
 }

@@ -5,10 +5,10 @@ import signal
 
 import pytest
 from harness.pages import DOCS, codes, rows, sections, text_of
+from tailrace_tools.other_servers import find
+from tailrace_tools.other_servers.rows import Effect, Server
 
 from tailrace.cli.options import BY_NAME
-from tailrace.foreign import find
-from tailrace.foreign.rows import Effect, Server
 from tailrace.worker import hooks
 
 PAGES = sorted((DOCS / "coming-from").glob("*.md"))

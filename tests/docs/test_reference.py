@@ -15,18 +15,19 @@ from pathlib import Path
 
 import click
 import pytest
+import tailrace_tools.timing
 from harness.addresses import Address, address_of, free_address
 from harness.pages import DOCS, ROOT, blocks, codes, rows, sections, text_of
 from harness.server import Server
 from harness.settings import server_settings
 from harness.tools import need_module
 from harness.wire import Client
+from tailrace_tools.doctor import run as doctor
 
 import tailrace
-import tailrace.timing
 from tailrace import errors
+from tailrace.cli.arguments import OfPackage
 from tailrace.command import cli
-from tailrace.doctor import run as doctor
 from tailrace.master import loop
 from tailrace.system import early
 from tailrace.worker import hooks, single
@@ -102,8 +103,7 @@ def watched(tmp_path_factory):
     (folder / "hooks.py").write_text(WATCHED.format(path=str(path)))
     with Server("echo:app", hooks=folder / "hooks.py") as server:
         with Client(server.address) as client:
-            client.send(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-            assert client.response().status == 200
+            assert client.ask(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").status == 200
         master = server.process.pid
     return [json.loads(line) for line in path.read_text().splitlines()], master
 
@@ -158,8 +158,7 @@ def test_the_worker_of_a_hook_has_the_attributes_of_the_table(watched):
 def environ_of(address, head=b"GET / HTTP/1.1\r\nHost: shop.example\r\n", body=b""):
     """Asks the application below."""
     with Client(address) as client:
-        client.send(head + b"Connection: close\r\n\r\n" + body)
-        return client.response()
+        return client.ask(head + b"Connection: close\r\n\r\n" + body)
 
 
 def test_every_key_of_environ_has_a_row_with_its_type(tmp_path):
@@ -171,13 +170,13 @@ def test_every_key_of_environ_has_a_row_with_its_type(tmp_path):
         return [b"ok"]
 
     path = f"{tmp_path}/s"
-    with tailrace.serve_in_thread(app, bind=["127.0.0.1:0", f"unix:{path}"]) as url:
-        environ_of(address_of(url))
+    with tailrace.serve_in_thread(app, bind=["127.0.0.1:0", f"unix:{path}"]) as server:
+        environ_of(address_of(server.url))
         environ_of(Address(path=path))
         post = b"POST / HTTP/1.1\r\nHost: shop.example\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n"
-        environ_of(address_of(url), post, b"hi")
-    with tailrace.serve_in_thread(app, bind="127.0.0.1:0", early_hints=True) as url:
-        environ_of(address_of(url))
+        environ_of(address_of(server.url), post, b"hi")
+    with tailrace.serve_in_thread(app, bind="127.0.0.1:0", early_hints=True) as server:
+        environ_of(address_of(server.url))
     table = {name: row[1:3] for row in rows(ENVIRON, "keys") for name in codes(row[0])}
     warm = table.pop("tailrace.warmup")
     assert (warm[0], environ_of_warmup("/", server_settings())["tailrace.warmup"]) == ("`bool`", True)
@@ -202,7 +201,7 @@ def test_the_functions_of_environ_take_what_their_entries_say():
 
     def app(environ, start_response):
         said["record"] = environ["tailrace.delivery"]()
-        said["gone"] = environ["tailrace.client_gone"]()
+        said["gone"] = environ["tailrace.client_disconnected"]()
         for value in (-1, float("inf")):
             with pytest.raises(ValueError, match="not negative"):
                 environ["tailrace.set_deadline"](value)
@@ -211,8 +210,8 @@ def test_the_functions_of_environ_take_what_their_entries_say():
         start_response("200 OK", [("Content-Type", "text/plain")])
         return [b"ok"]
 
-    with tailrace.serve_in_thread(app) as url:
-        assert environ_of(address_of(url)).status == 200
+    with tailrace.serve_in_thread(app) as server:
+        assert environ_of(address_of(server.url)).status == 200
     assert said["gone"] is False
     with pytest.raises(RuntimeError):
         said["late"](1)
@@ -227,7 +226,11 @@ def test_the_functions_of_environ_take_what_their_entries_say():
 def public_names():
     """Every public name, as the page's headings write it, with its object."""
     gevent = need_module("tailrace.gevent")
-    for prefix, module in (("tailrace", tailrace), ("tailrace.gevent", gevent), ("tailrace.timing", tailrace.timing)):
+    for prefix, module in (
+        ("tailrace", tailrace),
+        ("tailrace.gevent", gevent),
+        ("tailrace_tools.timing", tailrace_tools.timing),
+    ):
         for name in module.__all__:
             yield f"{prefix}.{name}", getattr(module, name)
 
@@ -285,14 +288,14 @@ def test_signatures_are_those_of_the_code():
         for (each, default), ours in zip(shown, named, strict=True):
             assert default is ... or default == ours.default, f"{name}: {each}"
         checked += 1
-    assert checked == 8
+    assert checked == 9
 
 
 def test_members_of_the_server_of_gevent_are_those_of_the_table():
     server = dict(public_names())["tailrace.gevent.Server"]
     shown = {text for row in rows(API, "server") for text in codes(row[0])[:1]}
     members = set()
-    for name, value in vars(server).items():
+    for name, value in inspect.getmembers(server):
         if name.startswith("_"):
             continue
         if inspect.isfunction(value):
@@ -335,7 +338,8 @@ def test_every_status_has_a_row():
 def test_every_command_has_a_row():
     found = []
     for name, command in cli.commands.items():
-        inner = command.commands if isinstance(command, click.Group) else {"": None}
+        loaded = command.loaded() if isinstance(command, OfPackage) else command
+        inner = loaded.commands if isinstance(loaded, click.Group) else {"": None}
         found += [f"tailrace {name} {each}".strip() for each in inner]
     assert sorted(codes(row[0])[0] for row in rows(STATUS, "commands")) == sorted(found)
     assert all(len(row) == 1 + len(rows(STATUS, "statuses")) for row in rows(STATUS, "commands"))

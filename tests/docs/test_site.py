@@ -1,10 +1,10 @@
 """The manual's web site: its navigation, and tools/check_site.py, which finds what a page loads from other hosts."""
 
-import importlib.util
 import re
 
 import pytest
 from harness.pages import DOCS, ROOT
+from harness.programs import module_of
 
 
 def navigation():
@@ -17,12 +17,7 @@ def test_every_page_is_in_the_navigation_once():
     assert sorted(navigation()) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
-@pytest.fixture(scope="module")
-def check_site():
-    spec = importlib.util.spec_from_file_location("check_site", ROOT / "tools/check_site.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+check_site = module_of("tools/check_site.py")
 
 
 @pytest.mark.parametrize(

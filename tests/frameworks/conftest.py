@@ -1,7 +1,5 @@
 """Fixtures for the tests of whole frameworks under a real `tailrace`, of clients, and of proxies in front of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -24,3 +22,9 @@ def browser() -> Iterator[Callable[..., httpx.Client]]:
     yield open_client
     for client in clients:
         client.close()
+
+
+@pytest.fixture
+def client(server: Server, browser: Callable[..., httpx.Client]) -> httpx.Client:
+    """A client of the server of a module."""
+    return browser(server)

@@ -1,11 +1,11 @@
 """Foreign servers beside Tailrace, as real processes with a configuration of their own in a directory of their own."""
 
-from __future__ import annotations
-
+import csv
 import inspect
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 from harness.addresses import Address, free_address
+from harness.fronts import nginx_with
 from harness.server import Server, await_listening
+from harness.tools import need_tool
 
 DEADLINE = 20.0
 
@@ -43,6 +45,20 @@ def connections(server, path):
     port = f":{server.address.port:04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(row[1].endswith(port) and row[3] == "01" for row in rows)
+
+
+def haproxy_rows(path):
+    """HAProxy's own figures at its socket `path`, by backend and server; none while it does not listen there."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(DEADLINE)
+        try:
+            sock.connect(str(path))
+        except OSError:
+            return {}
+        sock.sendall(b"show stat\n")
+        text = b"".join(iter(lambda: sock.recv(65536), b"")).decode()
+    rows = csv.DictReader(text.removeprefix("# ").splitlines())
+    return {(row["pxname"], row["svname"]): row for row in rows}
 
 
 class Process:
@@ -115,3 +131,9 @@ class Process:
                 pytest.fail(f"{' '.join(self.command)} ended with status {status}:\n{self.log}")
         finally:
             self._kill()
+
+
+def nginx(listen: Address, site: str) -> Process:
+    """nginx with these `server` blocks, one of which listens there."""
+    front = nginx_with(site)
+    return Process(need_tool(front.executable), *front.arguments, address=listen, files=front.files)

@@ -9,17 +9,12 @@ import pytest
 from apps.fw_delivery import content
 from frameworks.process import both
 from harness.addresses import free_address
-from harness.server import Server
+from harness.server import Server, shared
 from harness.tools import need_tool
 
 CURL = need_tool("curl")
 VERSIONS = pytest.mark.parametrize("version", ["1.0", "1.1"])
-
-
-@pytest.fixture(scope="module")
-def server():
-    with Server("fw_delivery:app") as server:
-        yield server
+server = shared(Server, "fw_delivery:app")
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +31,6 @@ def curl(*arguments):
     said = done.stderr.decode(errors="replace")
     assert done.returncode == 0, said
     return done.stdout, said
-
-
-def test_a_server_is_what_curl_asks_first():
-    with Server("fw_delivery:app") as server:
-        body, said = curl(f"{server.url}/some/path?q=1")
-        seen = json.loads(body)
-        assert (seen["PATH_INFO"], seen["QUERY_STRING"], seen["SERVER_PROTOCOL"]) == ("/some/path", "q=1", "HTTP/1.1")
-        assert seen["HTTP_USER_AGENT"].startswith("curl/")
-        assert "< HTTP/1.1 200 OK" in said
 
 
 @VERSIONS
@@ -100,21 +86,6 @@ def test_an_upload_that_waits_for_100_continue(server, upload):
     body, said = curl(*arguments, f"{server.url}/digest")
     assert re.search(r"< HTTP/1\.1 100 Continue.*< HTTP/1\.1 200 OK", said, re.DOTALL)
     assert json.loads(body)["sha256"] == hashlib.sha256(upload.read_bytes()).hexdigest()
-
-
-def test_an_expectation_of_an_upload_that_is_too_large():
-    with Server("fw_delivery:app", max_body=1000) as server:
-        arguments = ("--expect100-timeout", "60", "-H", "Expect: 100-continue", "--data-binary", "x" * 1001)
-        body, said = curl(*arguments, "--write-out", "%{http_code} %{size_upload}", f"{server.url}/digest")
-        assert "100 Continue" not in said
-        assert body.endswith(b"413 0")
-
-
-def test_multipart_and_form(server):
-    body, _ = curl("-F", "a=1", "-F", "f=@-;filename=x", f"{server.url}/digest")
-    assert json.loads(body)["CONTENT_TYPE"].startswith("multipart/form-data; boundary=")
-    body, _ = curl("--data-urlencode", "a=ü&", f"{server.url}/digest")
-    assert json.loads(body)["sha256"] == hashlib.sha256(b"a=%C3%BC%26").hexdigest()
 
 
 def test_a_unix_socket(tmp_path):

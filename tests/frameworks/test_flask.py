@@ -1,33 +1,15 @@
 """A Flask application under `tailrace fw_flask:app`."""
 
 import hashlib
-from pathlib import Path
 
 import httpx
 import pytest
 from frameworks.process import await_that
-from harness.server import APPS, Server
+from harness.server import APPS, Server, shared
 from harness.tools import need_module
 
 need_module("flask")
-
-
-@pytest.fixture(scope="module")
-def server():
-    with Server("fw_flask:app") as server:
-        yield server
-
-
-@pytest.fixture
-def client(server, browser):
-    return browser(server)
-
-
-def test_a_page(client):
-    answer = client.get("/")
-    assert (answer.status_code, answer.text) == (200, "<h1>Seeds</h1>")
-    assert answer.headers["content-length"] == "14"
-    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+server = shared(Server, "fw_flask:app")
 
 
 def test_paths_and_queries_arrive_decoded_once(client, server):
@@ -51,6 +33,7 @@ def test_a_session_in_a_signed_cookie(client):
     assert client.get("/me").status_code == 401
 
 
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize(
     ("environment", "configured", "is_shown"),
     [({}, "", False), ({"FLASK_DEBUG": "1"}, "", True), ({}, "app.config['PROPAGATE_EXCEPTIONS'] = True", True)],
@@ -93,38 +76,6 @@ def test_a_body_above_the_limit_of_the_application(client, chunked):
     assert answer.status_code == 413
     assert "exceeds the capacity limit" in answer.text
     assert client.post("/small", content=b"z" * 1000).json() == {"length": 1000}
-
-
-def test_a_stream_with_the_request_context(client):
-    with client.stream("GET", "/stream", params={"of": "oats"}) as answer:
-        assert answer.headers["transfer-encoding"] == "chunked"
-        lines = list(answer.iter_lines())
-    assert lines == [f"{number},oats" for number in range(1000)]
-
-
-def test_send_file_from_memory(client):
-    answer = client.get("/download")
-    assert answer.content == b"seed" * 50_000
-    assert answer.headers["content-length"] == "200000"
-
-
-def test_send_file_from_disk_with_conditions_and_ranges(client):
-    source = (Path(APPS) / "fw_flask.py").read_bytes()
-    whole = client.get("/source")
-    assert (whole.status_code, whole.content) == (200, source)
-    unchanged = client.get("/source", headers={"If-None-Match": whole.headers["etag"]})
-    assert (unchanged.status_code, unchanged.content) == (304, b"")
-    part = client.get("/source", headers={"Range": "bytes=10-29"})
-    assert (part.status_code, part.content) == (206, source[10:30])
-    assert part.headers["content-range"] == f"bytes 10-29/{len(source)}"
-    assert client.get("/source", headers={"Range": f"bytes={len(source)}-"}).status_code == 416
-
-
-def test_head_and_options_and_a_wrong_method(client):
-    answer = client.head("/download")
-    assert (answer.content, answer.headers["content-length"]) == (b"", "200000")
-    assert set(client.options("/me").headers["allow"].split(", ")) == {"GET", "HEAD", "OPTIONS"}
-    assert client.delete("/me").status_code == 405
 
 
 def test_an_error_in_a_view_is_a_page_and_a_line_in_the_log(client, server):

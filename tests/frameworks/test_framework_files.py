@@ -76,6 +76,7 @@ def is_served_in_every_form(client, content, path, *, types="application/octet-s
     return whole
 
 
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize("backend", ["xsendfile", "nginx"])
 def test_django_sendfile(start, files, backend):
     client = start("django_app", SENDFILE_BACKEND=backend)
@@ -95,6 +96,7 @@ def test_django_sendfile(start, files, backend):
     assert client.get("/missing").status_code == 404
 
 
+@pytest.mark.nightly(gate=3)
 @pytest.mark.parametrize("application", ["flask_app", "flask_x_sendfile"])
 def test_flasks_send_file(start, files, application):
     client = start(application)

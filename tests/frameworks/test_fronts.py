@@ -54,9 +54,9 @@ class Served:
         self.status, self.agent = free_address(), free_address()
         binds = [text for (name, _), each in self.listens.items() for text in ("--bind", bind(name, each))]
         self.server = Server(
-            *(str(SEEDS), *binds, "--socket-mode", "666"),
+            *(str(SEEDS), *binds),
             status=self.status,
-            agent=self.agent,
+            haproxy_agent=self.agent,
             address=self.listens["http", "tcp"],
             trusted_proxies="unix,127.0.0.1",
         )
@@ -79,7 +79,7 @@ def served():
             yield found
             lines = [line for line in found.server.log.splitlines() if "INFO" not in line]
             # That one is of a shape which is a mistake on purpose.
-            assert [line for line in lines if "GET /deck/bytes: the application" not in line] == []
+            assert [line for line in lines if "/deck/bytes: the application" not in line] == []
 
 
 @pytest.fixture(scope="module", params=ROWS, ids="-".join)
@@ -116,12 +116,14 @@ def told(response):
     return response.status_code, fields, response.content
 
 
+@pytest.mark.nightly(gate=11)
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_every_shape_is_what_tailrace_itself_sends(client, direct, shapes, method):
     for path in [*shapes, "/nothing"]:
         assert told(client.request(method, path)) == told(direct.request(method, path)), path
 
 
+@pytest.mark.nightly(gate=11)
 @pytest.mark.parametrize("length", [0, 1, 65_536, 1_000_001, LARGE])
 def test_a_request_body_arrives_and_comes_back(client, direct, length):
     body = random.Random(length).randbytes(length)
@@ -146,8 +148,7 @@ def test_a_chunked_body_arrives_and_comes_back(front, client, length):
 def test_the_client_keeps_its_connection(front):
     with Client(front.address) as client:
         for _ in range(50):
-            client.send(b"GET /page HTTP/1.1\r\nHost: test\r\n\r\n")
-            response = client.response()
+            response = client.ask(b"GET /page HTTP/1.1\r\nHost: test\r\n\r\n")
             assert (response.status, len(response.body)) == (200, 21_324)
             assert "close" not in response.connection
 
@@ -176,6 +177,7 @@ def test_clients_that_leave_cost_nothing(front, served, client, direct):
     assert told(client.get("/words")) == told(direct.get("/words"))
 
 
+@pytest.mark.nightly(gate=4)
 def test_a_thousand_requests_at_once(front, direct):
     page = direct.get("/page").content
 
@@ -206,8 +208,8 @@ class One:
         os.chmod(directory, 0o755)
         at = free_address() if way == "tcp" else Address(path=f"{directory}/s")
         first, listen, status, agent = (free_address() for _ in range(4))
-        binds = ("--bind", first.bind, "--bind", bind(protocol, at), "--socket-mode", "666")
-        options = {"status": status, "agent": agent, "trusted_proxies": "unix,127.0.0.1"}
+        binds = ("--bind", first.bind, "--bind", bind(protocol, at))
+        options = {"status": status, "haproxy_agent": agent, "trusted_proxies": "unix,127.0.0.1"}
         self.server = stack.enter_context(Server(application, *binds, address=first, **options))
         await_that(lambda: is_ready(status))
         made = getattr(fronts, name)(listen, Upstream(protocol, at, status, agent), **more)
@@ -246,8 +248,7 @@ def test_the_host_is_the_one_by_which_the_front_chooses_a_site(name, protocol):
         front = One(stack, "fw_delivery:app", name, protocol).front
         client = stack.enter_context(Client(front.address))
         # RFC 9112 section 3.2.2: the target counts, and not the field.
-        client.send(b"GET http://shop.example/ HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
-        answer = client.response()
+        answer = client.ask(b"GET http://shop.example/ HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
         assert answer.status in (200, 400)
         if answer.status == 200:
             assert json.loads(answer.body)["HTTP_HOST"] == "shop.example"

@@ -1,9 +1,6 @@
 """HAProxy in front: both kinds of health check succeed, and connections are kept and shared by all clients."""
 
-import csv
-import hashlib
 import re
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -11,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 from apps.fw_delivery import content
-from frameworks.process import Process, await_that, both
+from frameworks.process import Process, await_that, both, haproxy_rows
 from harness.addresses import free_address
 from harness.tools import need_tool
 
@@ -81,17 +78,11 @@ def client(haproxy, browser):
 
 def stats(haproxy, backend):
     """HAProxy's own figures of the server in that backend."""
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(10)
-        sock.connect(str(haproxy.directory / "stats"))
-        sock.sendall(b"show stat\n")
-        text = b"".join(iter(lambda: sock.recv(65536), b"")).decode()
-    rows = csv.DictReader(text.removeprefix("# ").splitlines())
-    return next(row for row in rows if (row["pxname"], row["svname"]) == (backend, "tailrace"))
+    return haproxy_rows(haproxy.directory / "stats")[backend, "tailrace"]
 
 
 @pytest.mark.parametrize("backend", ["plain", "tcp", "unix", "connect"])
-def test_the_health_check_stays_up(haproxy, client, backend):
+def test_the_health_check_stays_up_and_leaves_no_trace_in_the_log(pair, haproxy, client, backend):
     await_that(lambda: stats(haproxy, backend)["check_status"].endswith("OK"))
     if backend in ("tcp", "unix"):
         await_that(lambda: client.get(f"/seen/{backend}").json()["count"] > 30)
@@ -104,30 +95,7 @@ def test_the_health_check_stays_up(haproxy, client, backend):
     assert (row["chkfail"], row["chkdown"]) == ("0", "0")
     # A star in front: the next check is under way.
     assert row["check_status"].removeprefix("* ") == ("L4OK" if backend == "connect" else "L7OK")
-
-
-def test_checks_leave_no_trace_in_the_log(pair, client):
-    server, _ = pair
-    before = client.get("/seen/tcp").json()["count"]
-    await_that(lambda: client.get("/seen/tcp").json()["count"] > before + 30)
-    assert [line for line in server.log.splitlines() if "INFO" not in line] == []
-
-
-@pytest.mark.parametrize("place", ["", "/unix"])
-@pytest.mark.parametrize("shape", ["bytes", "blocks", "file"])
-def test_a_large_download(client, place, shape):
-    got = client.get(f"{place}/{shape}/5000001").content
-    assert len(got) == 5_000_001
-    assert hashlib.sha256(got).digest() == hashlib.sha256(content(5_000_001)).digest()
-
-
-@pytest.mark.parametrize("place", ["", "/unix"])
-@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
-def test_a_large_upload(client, place, chunked):
-    body = content(5_000_001)
-    pieces = (body[start : start + 70_000] for start in range(0, len(body), 70_000))
-    seen = client.post(f"{place}/digest", content=pieces if chunked else body).json()
-    assert (seen["length"], seen["sha256"]) == (5_000_001, hashlib.sha256(body).hexdigest())
+    assert [line for line in pair[0].log.splitlines() if "INFO" not in line] == []
 
 
 @pytest.mark.parametrize("backend", ["tcp", "unix"])

@@ -1,15 +1,12 @@
 """HAProxy with the configuration of deploy/ before two nodes: the agent moves requests away from a node that is busy,
 and away from one that stops or does not serve, without a failed request."""
 
-import csv
-import io
 import signal
-import socket
 from collections import Counter
 
 import httpx
 import pytest
-from frameworks.process import Process, await_that
+from frameworks.process import Process, await_that, haproxy_rows
 from harness import fronts
 from harness.addresses import free_address
 from harness.fronts import Upstream
@@ -36,7 +33,7 @@ class Node:
             *(APP, "--threads", "4"),
             address=self.address,
             status=self.status,
-            agent=self.agent,
+            haproxy_agent=self.agent,
             environment={"STATE": str(self.state)},
         )
 
@@ -75,13 +72,7 @@ def haproxy(nodes):
 
 def stats(haproxy, node):
     """HAProxy's own figures of a node."""
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(10)
-        sock.connect(str(haproxy.directory / "admin"))
-        sock.sendall(b"show stat\n")
-        text = b"".join(iter(lambda: sock.recv(65536), b"")).decode()
-    rows = csv.DictReader(io.StringIO(text.removeprefix("# ")))
-    return next(row for row in rows if (row["pxname"], row["svname"]) == ("tailrace", node))
+    return haproxy_rows(haproxy.directory / "admin")["tailrace", node]
 
 
 def serving(haproxy, *names):

@@ -76,24 +76,12 @@ def test_the_level_that_an_ini_file_sets_for_the_server_counts():
         assert "listening on" not in server.log
 
 
-@pytest.fixture
-def client(server, browser):
-    return browser(server)
-
-
 def test_a_view_with_the_settings_of_the_ini_file(client):
     answer = client.get("/", params={"a": ["1", "ü"], "b": "2"})
     title = f"Seeds of {SITE / 'site.ini'}"
     assert answer.json() == {"title": title, "path": "/", "query": {"a": ["1", "ü"], "b": "2"}}
     assert answer.headers["x-tween"] == title
     assert answer.headers["server"] == "tailrace"
-
-
-def test_a_session_through_a_redirect(client, server):
-    for seed, kept in (("rye", ["rye"]), ("Weiß", ["rye", "Weiß"])):
-        answer = client.post("/basket", data={"seed": seed})
-        assert (answer.status_code, answer.headers["location"]) == (302, f"{server.url}/basket")
-        assert client.get("/basket").json() == {"seeds": kept, "said": ["added"]}
 
 
 def test_an_upload_within_the_limit_of_the_ini_file_and_one_above(client):
@@ -116,12 +104,6 @@ def test_files(client):
     assert sheet.headers["cache-control"] == "max-age=60"
     unchanged = client.get("/static/seeds.css", headers={"If-Modified-Since": sheet.headers["last-modified"]})
     assert (unchanged.status_code, unchanged.content) == (304, b"")
-
-
-def test_an_exception_view_and_a_page_that_is_missing(client):
-    answer = client.get("/fails")
-    assert (answer.status_code, answer.json()) == (503, {"error": "no such shelf"})
-    assert client.get("/none").status_code == 404
 
 
 def test_the_ini_file_rules_the_log(client, server):

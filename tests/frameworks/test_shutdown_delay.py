@@ -1,8 +1,6 @@
 """`--shutdown-delay`: a proxy that notices late that a node stops loses no request, and without the delay it does."""
 
-import http.client
 import signal
-import threading
 import urllib.error
 import urllib.request
 
@@ -10,6 +8,7 @@ import pytest
 from frameworks.process import Process, await_that
 from harness.addresses import free_address
 from harness.fronts import nginx_with
+from harness.operated import Checking
 from harness.server import Server, children
 from harness.tools import need_tool
 
@@ -44,51 +43,10 @@ server {
 """
 
 
-class Load:
-    """Clients that ask again and again, each time on a new connection, until the block ends."""
-
-    def __init__(self, address):
-        self._address = address
-        self._is_over = threading.Event()
-        self._clients = [threading.Thread(target=self._ask) for _ in range(4)]
-        self.answered, self.failed = 0, []
-
-    def __enter__(self):
-        for each in self._clients:
-            each.start()
-        return self
-
-    def __exit__(self, *error):
-        self._is_over.set()
-        for each in self._clients:
-            each.join()
-
-    def _ask(self):
-        while not self._is_over.is_set():
-            connection = http.client.HTTPConnection(self._address.host, self._address.port, timeout=30)
-            try:
-                connection.request("GET", "/bytes/10")
-                answer = connection.getresponse()
-                answer.read()
-                if answer.status == 200:
-                    self.answered += 1
-                else:
-                    self.failed.append(answer.status)
-            except OSError as error:
-                self.failed.append(error)
-            finally:
-                connection.close()
-
-    def more(self, count=50):
-        """Returns after some more answers."""
-        before = self.answered
-        await_that(lambda: self.answered >= before + count)
-
-
 class Node:
     def __init__(self, **options):
         self.status = free_address()
-        self.server = Server("fw_delivery:app", "--workers", "2", status=self.status, **options)
+        self.server = Server("fw_nodes:app", "--workers", "2", status=self.status, **options)
 
     def is_ready(self):
         try:
@@ -101,16 +59,16 @@ class Node:
 
 def stop(node, load, has_noticed):
     """Stops a node under load; `has_noticed` is true once no more requests are sent to it."""
-    load.more()
+    load.go_on()
     node.server.send_signal(signal.SIGTERM)
     await_that(lambda: not node.is_ready())
     await_that(has_noticed)
-    load.more()
+    load.go_on()
     # The delay would take long, so that no test depends on its length. A second SIGTERM might come so soon that it
     # counts as the first.
     node.server.send_signal(signal.SIGINT)
     assert node.server.wait() == 0
-    load.more()
+    load.go_on()
 
 
 def test_haproxy_loses_nothing_though_it_notices_late():
@@ -125,9 +83,9 @@ def test_haproxy_loses_nothing_though_it_notices_late():
         )
         command = (need_tool("haproxy"), "-db", "-f", "{directory}/haproxy.cfg")
         with Process(*command, address=listen, files={"haproxy.cfg": text}, statuses=(0, 143, -15)) as haproxy:
-            with Load(listen) as load:
+            with Checking(listen, keeps=False) as load:
                 stop(first, load, lambda: "Server nodes/one is DOWN" in haproxy.log)
-            assert load.failed == []
+            assert load.faults == []
     log = first.server.log
     assert "SIGTERM: serving for another 300 s (--shutdown-delay), not ready any more" in log
     assert log.index("SIGTERM: serving for") < log.index("SIGINT: finishing the requests in flight")
@@ -144,11 +102,11 @@ def test_nginx_loses_nothing_if_its_configuration_changes_during_the_delay(delay
     with first.server, second.server:
         nginx = nginx_before(listen, first.server.address, second.server.address)
         with Process(need_tool("nginx"), *nginx.arguments, address=listen, files=nginx.files) as process:
-            with Load(listen) as load:
+            with Checking(listen, keeps=False) as load:
                 if not delay:
-                    load.more()
+                    load.go_on()
                     first.server.stop()
-                    await_that(lambda: len(load.failed) > 0)
+                    await_that(lambda: len(load.faults) > 0)
                     return
                 for name, text in nginx_before(listen, second.server.address).files.items():
                     (process.directory / name).write_text(text.replace("{directory}", str(process.directory)))
@@ -161,4 +119,4 @@ def test_nginx_loses_nothing_if_its_configuration_changes_during_the_delay(delay
                     return True
 
                 stop(first, load, has_noticed)
-            assert load.failed == []
+            assert load.faults == []

@@ -11,15 +11,10 @@ LARGE, SMALL = b"\x00\r\n--x\r\n" * 400_000, b"tiny"
 
 
 @pytest.fixture(scope="module")
-def flask():
+def server():
     need_module("flask")
     with Server("fw_flask:app", "--stream-body", threads=2) as server:
         yield server
-
-
-@pytest.fixture
-def client(flask, browser):
-    return browser(flask)
 
 
 def test_flask_parses_files_and_fields(client):
@@ -37,6 +32,20 @@ def test_flask_reads_a_chunked_body_to_its_end(client):
     pieces = (b"x" * size for size in (1, 70_000, 3))
     assert client.post("/raw", content=pieces).json() == {"length": 70_004, "told": None}
     assert client.post("/raw", content=b"y" * 70_004).json() == {"length": 70_004, "told": 70_004}
+
+
+@pytest.mark.parametrize("arguments", [(), ("--debug",), ("--preload", "--workers", "2")], ids=" ".join)
+def test_django_reads_no_chunked_body_and_the_log_says_so_once(browser, arguments):
+    need_module("django")
+    said = "--stream-body: Django reads chunked uploads as empty"
+    with Server("django_reads:application", "--stream-body", *arguments) as server:
+        client = browser(server)
+        assert client.post("/", content=iter([b"x" * 70_000])).text == "0 False"
+        assert client.post("/", content=b"x" * 70_000).text == "70000 True"
+        assert server.log.count(said) == 1
+    with Server("django_reads:application", *arguments) as server:
+        assert browser(server).post("/", content=iter([b"x" * 70_000])).text == "70000 True"
+        assert said not in server.log
 
 
 def test_falcon_reads_a_bounded_stream(browser):

@@ -1,8 +1,6 @@
 """Data that a request stores on its greenlet or in its context is gone when it ends, though greenlets run several
 requests."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
@@ -10,23 +8,18 @@ from contextlib import ExitStack
 
 import pytest
 from harness.greenlets import on_greenlets
+from harness.server import shared
 from harness.wire import Broken
 from server.probes import asking, await_waiting, open_gate, request
 
 MARKS = ["gevent.local", "threading.local", "contextvar", "attribute", "thread name"]
 NOTHING = dict.fromkeys(MARKS)
 numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server():
-    with on_greenlets() as server:
-        yield server
+server = shared(on_greenlets)
 
 
 def asked(client, target):
-    client.send(request(target))
-    return json.loads(client.response().body)
+    return json.loads(client.ask(request(target)).body)
 
 
 @pytest.mark.parametrize("end", ["return", "raise", "nap", "gate"])

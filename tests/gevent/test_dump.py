@@ -1,21 +1,15 @@
 """`tailrace.gevent.dump()` and SIGURG: every greenlet with its request and its stack."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 from contextlib import ExitStack
 
-import pytest
 from harness.greenlets import dumped, in_requests, on_greenlets
+from harness.server import shared
 from server.probes import asking, await_waiting, eventually, open_gate
 
-
-@pytest.fixture(scope="module")
-def server():
-    with on_greenlets() as server:
-        yield server
+server = shared(on_greenlets)
 
 
 def test_a_dump_has_every_request_and_groups_the_same_stacks(server):
@@ -76,8 +70,10 @@ def test_sigurg_to_a_server_without_greenlets_is_harmless():
     from harness.server import Server
 
     with Server("srv_shapes:app") as server:
+        assert server.logged("ready in")
         server.send_signal(signal.SIGURG)
         os.kill(server.pid, signal.SIGURG)
+        assert server.logged("SIGURG: ignored, since only --gevent has greenlets whose stacks can be logged")
         assert server.get("/").body == b"pong"
 
 

@@ -1,7 +1,5 @@
 """`tailrace.gevent` in a program that runs its own hub. Each program is a process of its own, patched or not."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from textwrap import dedent
@@ -31,6 +29,10 @@ def get(url, path="/", close=True):
             data += piece
     head, _, body = data.partition(b"\\r\\n\\r\\n")
     return int(head.split()[1]) if head else 0, body
+
+def await_running(server, count=1):
+    while server.stats()["running"] < count:
+        gevent.sleep(0.01)
 
 def pongs(url, count):
     from gevent import socket
@@ -179,8 +181,7 @@ def test_a_request_may_stop_its_own_server(first):
         server = tailrace.gevent.Server(stopping)
         server.start()
         slow = gevent.spawn(get, server.url, "/slow")
-        while not server.stats()["running"]:
-            gevent.sleep(0.01)
+        await_running(server)
         assert get(server.url, "/stop") == (200, b"last")
         assert slow.get(timeout=20) == (200, b"last")
         with gevent.Timeout(20):
@@ -197,8 +198,7 @@ def test_stop_cuts_off_what_does_not_end_in_its_time():
         """
         server = tailrace.gevent.serve(app)
         slow = gevent.spawn(get, server.url, "/sleep/3600")
-        while not server.stats()["running"]:
-            gevent.sleep(0.01)
+        await_running(server)
         server.stop(0.2)
         assert server.closed
         try:
@@ -219,8 +219,7 @@ def test_a_stop_waits_for_those_that_end_in_time():
 
         server = tailrace.gevent.serve(waiting, graceful_timeout=50)
         slow = [gevent.spawn(get, server.url, "/slow") for _ in range(100)]
-        while server.stats()["running"] < 100:
-            gevent.sleep(0.01)
+        await_running(server, 100)
         stopping = gevent.spawn(server.stop)
         with contextlib.suppress(OSError):
             while True:
@@ -272,8 +271,7 @@ def test_a_program_may_end_while_it_serves():
         server = tailrace.gevent.serve(app, stream_body=True)
         for _ in range(50):
             gevent.spawn(get, server.url, "/sleep/3600")
-        while server.stats()["running"] < 50:
-            gevent.sleep(0.01)
+        await_running(server, 50)
         sys.stdout.flush()
         """
     )
@@ -294,23 +292,6 @@ def test_a_unix_socket_and_a_busy_address(tmp_path):
             else:
                 raise AssertionError("two servers on one address")
             assert get(server.url)[0] == 200
-        """
-    )
-
-
-@pytest.mark.parametrize(
-    "options",
-    ["workers=2", "debug=True", "preload=True", "umask=0", "gevent=True", "nonsense=1", "reload=True"],
-)
-def test_options_that_belong_to_a_process_are_refused(options):
-    program(
-        f"""
-        try:
-            tailrace.gevent.serve(app, {options})
-        except tailrace.ConfigError as error:
-            assert {options.partition("=")[0]!r} in str(error), error
-        else:
-            raise AssertionError("accepted")
         """
     )
 
@@ -353,6 +334,31 @@ def test_greenlets_that_are_no_longer_as_new_are_replaced():
     )
 
 
+def test_a_program_is_told_of_a_blocked_hub_and_may_dump_its_greenlets():
+    out = program(
+        """
+        import io, logging
+        logging.basicConfig(stream=sys.stdout, level=logging.INFO)
+        def blocking(environ, start_response):
+            if environ["PATH_INFO"] == "/":
+                block_here()
+            return app(environ, start_response)
+        def block_here():
+            time.sleep(0.7)
+        server = tailrace.gevent.serve(blocking)
+        gevent.get_hub().threadpool.apply(lambda: None)
+        assert get(server.url)[0] == 200
+        gevent.spawn(get, server.url, "/sleep/3600")
+        await_running(server)
+        file = io.StringIO()
+        tailrace.gevent.dump(file)
+        assert "GET /sleep/3600" in file.getvalue() and "in app" in file.getvalue(), file.getvalue()
+        server.stop(0)
+        """
+    )
+    assert "in block_here" in out
+
+
 def test_servers_that_come_and_go_leave_nothing():
     # Fails when a wakeup, a listener, a connection or a thread of a server that was stopped stays.
     program(
@@ -381,43 +387,6 @@ def test_servers_that_come_and_go_leave_nothing():
             raise AssertionError((before, after))
         """
     )
-
-
-def test_a_dump_tells_of_an_embedded_server():
-    program(
-        """
-        import io
-        server = tailrace.gevent.serve(app)
-        gevent.spawn(get, server.url, "/sleep/3600")
-        while not server.stats()["running"]:
-            gevent.sleep(0.01)
-        file = io.StringIO()
-        tailrace.gevent.dump(file)
-        assert "GET /sleep/3600" in file.getvalue(), file.getvalue()
-        assert "in app" in file.getvalue()
-        server.stop(0)
-        """
-    )
-
-
-def test_a_blocked_hub_of_a_program_is_reported():
-    out = program(
-        """
-        import logging
-        logging.basicConfig(stream=sys.stdout, level=logging.INFO)
-        def blocking(environ, start_response):
-            block_here()
-            start_response("200 OK", [("Content-Length", "1")])
-            return [b"/"]
-        def block_here():
-            time.sleep(0.7)
-        server = tailrace.gevent.serve(blocking, hub_warn=0.1)
-        gevent.get_hub().threadpool.apply(lambda: None)
-        assert get(server.url)[0] == 200
-        server.stop()
-        """
-    )
-    assert "in block_here" in out
 
 
 @PATCHED

@@ -1,7 +1,5 @@
 """Greenlets that end while they wait in the server: for room in the queue of their response, or for their body."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import signal
@@ -11,6 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 from harness.greenlets import dumped, in_requests, on_greenlets, record
+from harness.server import shared
 from harness.uploads import head
 from harness.wire import Broken
 from server.probes import eventually, reading
@@ -26,14 +25,9 @@ RAISED = {
 }
 
 numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server():
-    with on_greenlets(
-        "srv_greenlets:app", "--stream-body", response_queue="1MiB", response_spill=0, query_masking="none"
-    ) as server:
-        yield server
+server = shared(
+    on_greenlets, "srv_greenlets:app", "--stream-body", client_memory="16MiB", response_spill=0, query_masking="none"
+)
 
 
 def waiting(server, stack, place, key, more=""):
@@ -90,8 +84,7 @@ def test_what_ends_a_waiting_greenlet_ends_its_request_alone(server, place, caus
         assert in_requests(server) == 1
         assert record(server, f"other-{key}")["ended"] is None
         if place == "input":
-            other.send(bytes(990))
-            assert json.loads(other.response().body) == 1000
+            assert json.loads(other.ask(bytes(990)).body) == 1000
         else:
             reset(other)
     eventually(lambda: in_requests(server) == 0, "no greenlet is left")
@@ -132,8 +125,7 @@ def test_waiting_greenlets_finish_in_a_graceful_end():
         answer = download.head()
         server.send_signal(signal.SIGTERM)
         assert server.logged("SIGTERM")
-        upload.send(bytes(990))
-        assert json.loads(upload.response().body) == 1000
+        assert json.loads(upload.ask(bytes(990)).body) == 1000
         size = 0
         while piece := download.chunk(answer):
             size += len(piece)

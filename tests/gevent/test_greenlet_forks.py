@@ -1,19 +1,14 @@
 """An application that forks while requests are in flight: the child has its own hub, the parent keeps its wakeup."""
 
-from __future__ import annotations
-
 import json
 from contextlib import ExitStack
 
 import pytest
 from harness.greenlets import in_requests, on_greenlets
+from harness.server import shared
 from server.probes import asking, await_waiting, eventually, open_gate, request
 
-
-@pytest.fixture(scope="module")
-def server():
-    with on_greenlets() as server:
-        yield server
+server = shared(on_greenlets)
 
 
 @pytest.mark.parametrize("how", ["os", "multiprocessing", "subprocess"])
@@ -26,13 +21,11 @@ def test_the_parent_goes_on_after_its_child_had_a_hub(server, how):
         forkers = [stack.enter_context(asking(server, f"/fork?how={how}")) for _ in range(4)]
         pongs = stack.enter_context(server.client())
         for _ in range(200):
-            pongs.send(request("/"))
-            assert pongs.response().body == b"pong"
+            assert pongs.ask(request("/")).body == b"pong"
         for forker in forkers:
             assert json.loads(forker.response().body) == 7
         for _ in range(50):
-            pongs.send(request("/"))
-            assert pongs.response().body == b"pong"
+            assert pongs.ask(request("/")).body == b"pong"
         open_gate(server, how)
         for number, client in enumerate(clients):
             assert json.loads(client.response().body) == {"opened": True, "key": str(number)}

@@ -1,7 +1,5 @@
 """Reads of a streamed body in greenlets: interrupted reads lose no bytes, and no reader blocks other greenlets."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -11,18 +9,14 @@ from urllib.parse import quote
 
 import pytest
 from harness.greenlets import on_greenlets
+from harness.server import shared
 from harness.uploads import chunk, head
 from server.probes import eventually
 
 FRAMINGS = pytest.mark.parametrize("framing", ["length", "chunked"])
 BODY_TIMEOUT = 2.0
 READS = ["read", "read1", "readline", "readinto", "next"]
-
-
-@pytest.fixture(scope="module")
-def server():
-    with on_greenlets("srv_reads:app", "--stream-body", max_body="100GiB") as server:
-        yield server
+server = shared(on_greenlets, "srv_reads:app", "--stream-body", max_body="100GiB")
 
 
 def told(server, target):
@@ -66,8 +60,7 @@ def test_a_read_that_is_broken_off_leaves_what_it_had(server, framing, what, siz
         assert json.loads(client.response().body) == ["interrupted", gave, left]
         # Nothing of it is left for the next request on the connection.
         begin(client, framing, "next", [["read", -1]], 4)
-        client.send(pieces(framing, [b"next"])[0])
-        assert json.loads(client.response().body) == ["next"]
+        assert json.loads(client.ask(pieces(framing, [b"next"])[0]).body) == ["next"]
 
 
 @FRAMINGS
@@ -136,8 +129,7 @@ def test_a_second_reader_waits_in_a_thread_and_fails_in_a_greenlet(server, first
     with server.client() as client:
         client.send(head(target=f"/both?key={key}&first={first}&second={second}", length=10))
         eventually(lambda: told(server, f"/begun?key={key}"), "both have begun")
-        client.send(b"helloworld")
-        got = json.loads(client.response().body)
+        got = json.loads(client.ask(b"helloworld").body)
     if second == "thread":
         assert sorted(got) == ["hello", "world"]
     else:
@@ -147,12 +139,7 @@ def test_a_second_reader_waits_in_a_thread_and_fails_in_a_greenlet(server, first
         assert len(got) == 2
 
 
-@pytest.fixture(scope="module")
-def impatient():
-    with on_greenlets(
-        "srv_reads:app", "--stream-body", body_timeout=BODY_TIMEOUT, min_body_rate=0, hub_warn=0
-    ) as server:
-        yield server
+impatient = shared(on_greenlets, "srv_reads:app", "--stream-body", body_timeout=BODY_TIMEOUT)
 
 
 def test_time_that_the_application_takes_does_not_count_against_the_client(impatient):
@@ -162,8 +149,7 @@ def test_time_that_the_application_takes_does_not_count_against_the_client(impat
         told(impatient, "/")
         # The hub is free, so the read has begun; and has looked again, if it was told that its time is over.
         told(impatient, "/")
-        client.send(b"hello")
-        assert json.loads(client.response().body) == 5
+        assert json.loads(client.ask(b"hello").body) == 5
 
 
 def test_bytes_that_arrived_in_time_are_read_by_a_late_hub(impatient):

@@ -1,8 +1,6 @@
 """Objects of a request that are used after it, or elsewhere: results and errors are as with threads, and nothing
 hangs."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -10,19 +8,14 @@ from contextlib import ExitStack
 
 import pytest
 from harness.greenlets import in_requests, on_greenlets, record
-from harness.server import Server
+from harness.server import Server, shared
 from harness.uploads import head
 from server.probes import asking, await_waiting, digest, eventually, open_gate, pattern, reading, request, taken
 
-WHAT = ["start_response", "write", "delivery", "client_gone", "set_deadline", "read"]
+WHAT = ["start_response", "write", "delivery", "client_disconnected", "set_deadline", "read"]
 WHEN = ["during", "after"]
 numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server():
-    with on_greenlets("srv_greenlets:app", "--stream-body") as server:
-        yield server
+server = shared(on_greenlets, "srv_greenlets:app", "--stream-body")
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +35,14 @@ def used(server, what, when, where):
             await_waiting(server, key, 1)
         else:
             assert client.response().body == b"answered."
-        user.send(request(f"/use?key={key}&what={what}&where={where}"))
-        got = json.loads(user.response().body)
+        got = json.loads(user.ask(request(f"/use?key={key}&what={what}&where={where}")).body)
         assert got != "hangs"
         if when == "during":
             open_gate(server, key)
             response = client.response()
             assert (response.status, len(response.body)) == (200, 9)
         # Whatever happened, the connection and the server go on.
-        client.send(request("/"))
-        assert client.response().body == b"pong"
+        assert client.ask(request("/")).body == b"pong"
     # Figures differ.
     return re.sub(r"[0-9.]+", "N", got)
 
@@ -70,8 +61,7 @@ def test_a_thread_of_the_pool_writes_to_a_slow_client(server):
     with reading(server, f"/pooled?what=write&key=pool-writes&size={size}") as slow, server.client() as others:
         answer = slow.head()
         for _ in range(100):
-            others.send(request("/"))
-            assert others.response().body == b"pong"
+            assert others.ask(request("/")).body == b"pong"
         assert record(server, "pool-writes")["made"] < 16
         assert in_requests(server) == 1
         assert taken(slow, answer) == digest(pattern(size))
@@ -84,8 +74,7 @@ def test_a_thread_of_the_pool_reads_a_body(server):
         client.send(head(target="/pooled?what=read", length=30_000))
         for _ in range(3):
             for _ in range(30):
-                others.send(request("/"))
-                assert others.response().body == b"pong"
+                assert others.ask(request("/")).body == b"pong"
             client.send(bytes(10_000))
         assert json.loads(client.response().body) == 30_000
 

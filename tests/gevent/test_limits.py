@@ -1,7 +1,5 @@
 """`--max-greenlets` and the queue behind it; requests in flight when the server stops, reloads or replaces a worker."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -30,10 +28,7 @@ def fill(server, stack, gate):
 def full(tmp_path):
     """A server that can take no more, its clients, the file that lets them go, and a connection without a request."""
     gate = tmp_path / "gate"
-    with (
-        on_greenlets(max_greenlets=GREENLETS, max_queue=QUEUE, graceful_timeout=10) as server,
-        ExitStack() as stack,
-    ):
+    with on_greenlets(max_greenlets=GREENLETS, max_queue=QUEUE, graceful_timeout=10) as server, ExitStack() as stack:
         idle = stack.enter_context(asking(server, "/"))
         assert idle.response().body == b"pong"
         yield server, fill(server, stack, gate), gate, idle
@@ -44,15 +39,13 @@ def test_requests_beyond_max_greenlets_wait_and_those_beyond_the_queue_are_refus
     server, clients, gate, _ = full
     with server.client() as extra:
         for _ in range(3):
-            extra.send(request("/"))
-            response = extra.response()
+            response = extra.ask(request("/"))
             assert (response.status, response["retry-after"], response.connection) == (503, "1", set())
         gate.touch()
         for number, client in enumerate(clients):
             assert json.loads(client.response().body) == {"opened": True, "key": str(number)}
         eventually(lambda: in_requests(server) == 0, "all have ended")
-        extra.send(request("/"))
-        assert extra.response().body == b"pong"
+        assert extra.ask(request("/")).body == b"pong"
     assert told(server, "/process")["most_running"] == GREENLETS
 
 
@@ -170,20 +163,3 @@ def test_threads_of_the_application_end_the_process_when_they_have_ended(tmp_pat
         notes = (tmp_path / "notes").read_text()
         assert "work done" in notes
         assert "at the end" in notes
-
-
-def test_500_sleepers_finish_in_a_graceful_end(tmp_path):
-    # Fails when the end looks at something else than greenlets, or ends those that sleep.
-    gate = tmp_path / "gate"
-    with on_greenlets() as server, ExitStack() as stack:
-        clients = [stack.enter_context(asking(server, f"/wait?gate=end&key={number}")) for number in range(500)]
-        await_waiting(server, "end", 500)
-        relay = stack.enter_context(asking(server, f"/relay?gate={gate}&opens=end"))
-        await_waiting(server, str(gate), 1)
-        server.send_signal(signal.SIGTERM)
-        assert server.logged("SIGTERM")
-        gate.touch()
-        assert relay.response().status == 200
-        for number, client in enumerate(clients):
-            assert json.loads(client.response().body)["key"] == str(number)
-        assert server.wait() == 0

@@ -1,7 +1,5 @@
 """The start with `--gevent`: what is patched when, what is refused, and what causes a warning."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -11,7 +9,8 @@ from textwrap import dedent
 
 import pytest
 from harness.greenlets import on_greenlets
-from harness.operated import Operated
+from harness.operated import Operated, operating
+from harness.programs import tailrace
 from harness.server import Server
 
 APP = """
@@ -47,11 +46,8 @@ def directory(tmp_path):
 
 def failing(directory, *arguments, **variables):
     """Status and standard error of a command that must not serve."""
-    command = [sys.executable, "-m", "tailrace", *arguments, "--bind", "127.0.0.1:0"]
     clean = {key: value for key, value in os.environ.items() if not key.startswith("TAILRACE_")}
-    done = subprocess.run(
-        command, cwd=directory, env={**clean, **variables}, capture_output=True, text=True, timeout=30, check=False
-    )
+    done = tailrace(*arguments, "--bind", "127.0.0.1:0", cwd=directory, env={**clean, **variables})
     return done.returncode, done.stderr
 
 
@@ -59,9 +55,10 @@ def told(server):
     return json.loads(server.get("/").body)
 
 
-def test_everything_is_patched_before_the_application_is_imported(directory):
-    with Operated(directory, "app:app", "--gevent") as server:
-        server.serves()
+@pytest.mark.parametrize("before", ["", "from gevent import monkey\nmonkey.patch_all()\n"], ids=["once", "again"])
+def test_everything_is_patched_before_the_application_is_imported(directory, before):
+    (directory / "app.py").write_text(before + APP)
+    with operating(directory, "app:app", "--gevent") as server:
         said = told(server)
         assert said["patched"] is True
         assert said["multithread"] is True
@@ -84,8 +81,7 @@ def test_a_hook_after_the_fork_runs_patched_and_the_master_never_is(directory):
             print("on_exit", "gevent" in sys.modules, flush=True)
         """)
     )
-    with Operated(directory, "app:app", "--gevent", "--hooks", "hooks") as server:
-        server.serves()
+    with operating(directory, "app:app", "--gevent", "--hooks", "hooks") as server:
         assert told(server)["notes"] == "True"
         server.stop()
         assert "on_start False" in server.log
@@ -95,29 +91,22 @@ def test_a_hook_after_the_fork_runs_patched_and_the_master_never_is(directory):
 def test_the_variable_of_gevent_chooses_the_loop_also_from_the_env_file(directory):
     # Fails when gevent is imported before the file is read, or when the wakeup works with one loop only.
     (directory / "variables").write_text("GEVENT_LOOP=libuv-cffi\n")
-    with Operated(directory, "app:app", "--gevent", "--env-file", "variables") as server:
-        server.serves()
+    with operating(directory, "app:app", "--gevent", "--env-file", "variables") as server:
         assert "libuv" in told(server)["loop"]
         for _ in range(20):
             assert server.get().status == 200
-        server.stop()
 
 
 def test_what_was_imported_before_the_patch_is_warned_of(directory):
     (directory / "hooks.py").write_text("import ssl\n")
-    with Operated(directory, "app:app", "--gevent", "--hooks", "hooks") as server:
-        server.serves()
+    with operating(directory, "app:app", "--gevent", "--hooks", "hooks") as server:
         assert len([line for line in server.log.splitlines() if "ssl" in line and "--hooks" in line]) == 1
         assert told(server)["patched"] is True
-        server.stop()
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [
-        (["--preload"], ["--preload", "--gevent", "unpatched"]),
-        (["--debug"], ["--debug", "--gevent"]),
-    ],
+    [(["--preload"], ["--preload", "--gevent", "unpatched"]), (["--debug"], ["--debug", "--gevent"])],
 )
 def test_contradicting_options_are_refused_in_one_line(directory, arguments, words):
     status, said = failing(directory, "app:app", "--gevent", *arguments)
@@ -154,15 +143,6 @@ def test_an_application_that_patches_itself_on_threads_is_told_of_gevent(directo
     assert "patching" not in said or "Traceback" not in said
 
 
-def test_an_application_that_patches_again_is_served(directory):
-    (directory / "patching.py").write_text("from gevent import monkey\nmonkey.patch_all()\n" + APP)
-    with Operated(directory, "patching:app", "--gevent") as server:
-        server.serves()
-        assert told(server)["patched"] is True
-        server.stop()
-        assert server.process.returncode == 0
-
-
 def test_threads_have_no_effect_and_that_is_said():
     with on_greenlets("srv_shapes:app", threads=3) as server:
         assert server.get("/").body == b"pong"
@@ -170,7 +150,7 @@ def test_threads_have_no_effect_and_that_is_said():
 
 
 def test_greenlet_options_without_gevent_are_harmless():
-    with Server("srv_shapes:app", max_greenlets=5, hub_warn=1) as server:
+    with Server("srv_shapes:app", max_greenlets=5) as server:
         assert server.get("/").body == b"pong"
 
 
@@ -181,23 +161,20 @@ def test_reload_serves_the_new_code_on_greenlets(directory):
         (directory / "new").write_text(APP.replace('"patched": PATCHED', '"patched": "again"'))
         (directory / "new").rename(directory / "app.py")
         server.until(lambda: b"again" in server.get().body, "the new code")
-        server.stop()
-        assert server.process.returncode == 0
+        assert server.stop() == 0
 
 
 def test_a_reload_by_signal_patches_the_new_worker_too(directory):
-    with Operated(directory, "app:app", "--gevent") as server:
-        server.serves()
+    with operating(directory, "app:app", "--gevent") as server:
         for count in range(1, 3):
             server.tell(signal.SIGHUP)
             server.logged("reload complete", count)
             assert told(server)["patched"] is True
-        server.stop()
-        assert server.process.returncode == 0
+        assert server.stop() == 0
 
 
 def test_the_limits_of_the_options_are_kept(directory):
-    for arguments in (["--max-greenlets", "0"], ["--max-greenlets", "50001"], ["--hub-warn", "-1"]):
+    for arguments in (["--max-greenlets", "0"], ["--max-greenlets", "50001"]):
         status, said = failing(directory, "app:app", "--gevent", *arguments)
         assert status == 2
         assert arguments[0] in said

@@ -7,15 +7,13 @@ has ended, since both sockets have set SO_REUSEADDR. A port that is chosen and n
 the kernel's range and outside of it. Programs that need no port in advance are given port 0.
 """
 
-from __future__ import annotations
-
 import socket
 from collections import deque
 from dataclasses import dataclass
 
 # How many ports a process has reserved at most: far more than a test has servers, which keep the port by themselves
 # once they listen, and far fewer than it may have open files.
-MOST = 100
+MAX_RESERVATIONS = 100
 _reservations: deque[socket.socket] = deque()
 
 
@@ -61,7 +59,7 @@ class Address:
             raise
 
     def connect_plain(self, deadline: float = 10.0) -> socket.socket:
-        """The same without encryption."""
+        """Connects without encryption."""
         if self.path:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             sock.settimeout(deadline)
@@ -85,7 +83,7 @@ def free_address(host: str = "127.0.0.1") -> Address:
     reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     reservation.bind((host, 0))
-    if len(_reservations) == MOST:
+    if len(_reservations) == MAX_RESERVATIONS:
         _reservations.popleft().close()
     _reservations.append(reservation)
     return Address(host=host, port=reservation.getsockname()[1])

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 CHROMIUM = shutil.which("chromium")
@@ -46,9 +45,7 @@ class Chromium:
     def __enter__(self) -> Chromium:  # noqa: PYI034 - typing.Self is of Python 3.11
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         # Without its pipe the browser ends, and its own processes do, too.
         os.close(self._write)
         try:
@@ -110,9 +107,7 @@ class Browser:
     def __enter__(self) -> Browser:  # noqa: PYI034 - typing.Self is of Python 3.11
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._chromium.call("Target.disposeBrowserContext", browserContextId=self._context)
 
     def call(self, method: str, **given: object) -> dict[str, Any]:
@@ -170,11 +165,6 @@ class Browser:
             self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at)
         if loads:
             self._await_load()
-
-    def enter(self) -> None:
-        """Follows the link that has the focus, and waits for the next page."""
-        self.press("Enter", 13)
-        self._await_load()
 
     def emulate(self, *, width: int, height: int = 800, scheme: str = "light", scale: float = 1) -> None:
         """The size of the window, the colours that the user prefers, and the pixels of a pixel."""

@@ -6,8 +6,6 @@ After the answers a *canary* request tells whether the connection lives. In the 
 segment as the case: after a refusal it must stay unanswered, or somebody else's request was smuggled through.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Hundreds of clients at once on one event loop: each asks again and again, and every byte is compared."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

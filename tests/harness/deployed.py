@@ -1,7 +1,5 @@
 """The configurations of deploy/, changed for one test: addresses and paths are replaced, and nothing else."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

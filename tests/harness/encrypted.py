@@ -4,8 +4,6 @@ Servers then listen on `https://`, and the clients of `wire` and of `addresses` 
 a `close_notify` counts as one that was reset.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import os

@@ -3,8 +3,6 @@
 Whoever runs the command replaces "{directory}" in it and in the files by a directory of its own.
 """
 
-from __future__ import annotations
-
 import os
 from typing import NamedTuple
 
@@ -64,10 +62,11 @@ class Upstream(NamedTuple):
 
 
 def bind(protocol: str, address: Address) -> str:
-    """The value of `--bind` for a protocol: http, uwsgi, or proxy for HTTP behind a PROXY header."""
+    """The value of `--bind` for a protocol: http, uwsgi, or proxy for HTTP behind a PROXY header. Every user may
+    connect to a UNIX socket."""
     if protocol == "proxy":
         return f"http://{address.bind}?proxy=v2"
-    return f"{protocol}+{address.bind}" if address.path else f"{protocol}://{address.bind}"
+    return f"{protocol}+{address.bind}?mode=666" if address.path else f"{protocol}://{address.bind}"
 
 
 class Front(NamedTuple):

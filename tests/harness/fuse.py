@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 
 import pytest
 
@@ -50,9 +49,7 @@ class HangingFiles:
     def __enter__(self) -> HangingFiles:  # noqa: PYI034 - typing.Self is of Python 3.11
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         # MNT_FORCE: what hangs fails. MNT_DETACH: whoever has a file open does not keep it mounted.
         libc.umount2(os.fsencode(self.folder), 1)

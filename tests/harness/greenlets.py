@@ -46,8 +46,8 @@ def embedded(application: Any, **options: Any) -> Iterator[str]:
         options.setdefault("bind", "https://127.0.0.1:0")
         options |= {"certfile": str(authority().chain), "keyfile": str(authority().key)}
     if not GEVENT:
-        with tailrace.serve_in_thread(application, **options) as url:
-            yield url
+        with tailrace.serve_in_thread(application, **options) as server:
+            yield server.url
         return
     import gevent.monkey
 

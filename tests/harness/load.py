@@ -25,7 +25,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import pytest
 from apps.srv_lossless import content
@@ -130,9 +129,7 @@ class Load:
             caller.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.stopping.set()
         for caller in self.callers:
             caller.join()
@@ -297,15 +294,12 @@ class Caller(threading.Thread):
         self._close()
 
 
-# Compares every body; wrk itself counts what is wrong with the connections. A delay, so that wrk leaves something of
-# the processor to the processes that are to start beside it. `done` runs in another Lua state than the threads.
-SCRIPT = """
-local expected = string.rep("wrk.", 1000)
+# The rest of a script that has set `expected`. Compares every body; wrk itself counts what is wrong with the
+# connections. `done` runs in another Lua state than the threads.
+COMPARE = """
 local threads = {}
 bad, seen = 0, 0
 function setup(thread) table.insert(threads, thread) end
-function init() request = function() return wrk.format("GET", "/whole/wrk./4000") end end
-function delay() return 4 end
 function response(status, headers, body)
     seen = seen + 1
     if status ~= 200 or body ~= expected then bad = bad + 1 end
@@ -319,6 +313,12 @@ function done(summary)
     end
 end
 """
+# A delay, so that wrk leaves something of the processor to the processes that are to start beside it.
+SCRIPT = f"""
+local expected = string.rep("wrk.", 1000)
+function init() request = function() return wrk.format("GET", "/whole/wrk./4000") end end
+function delay() return 4 end
+{COMPARE}"""
 KINDS_OF_ERROR = ("connect", "read", "write", "status", "timeout")
 
 
@@ -335,9 +335,7 @@ class Wrk:
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.process.send_signal(signal.SIGINT)
         report, _ = self.process.communicate(timeout=PATIENCE)
         if error is None:

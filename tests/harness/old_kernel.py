@@ -6,8 +6,6 @@ inherit.
 ENOSYS is the answer of a kernel that does not have the call, EPERM that of a container's filter which does not know it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

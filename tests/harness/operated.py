@@ -5,19 +5,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from .addresses import Address, free_address
-from .wire import Client, Response
+from .wire import Client, Response, get
 
 DEADLINE = 20.0
 
@@ -76,6 +78,16 @@ class Operated:
         """Returns once the log has `text`."""
         self.until(lambda: self.log.count(text) >= times, f"{text!r} in the log")
 
+    def replaced(self, reloads: int = 1) -> None:
+        """Returns once this many reloads are complete and the workers that they replaced have ended: one that has been
+        told to drain may still take a client until it reads that."""
+        self.logged("reload complete", reloads)
+        drained = set(re.findall(r"\(pid (\d+)\) drains", self.log))
+        ends = [
+            re.compile(rf"\(pid {pid}\) (has ended|.* while it drained|.* after its last request)") for pid in drained
+        ]
+        self.until(lambda: all(end.search(self.log) for end in ends), "the old workers' ends")
+
     def until(self, probe: object, what: str) -> None:
         """Returns once `probe()` is true."""
         assert callable(probe)
@@ -99,11 +111,12 @@ class Operated:
         """Sends a signal to the master of the moment."""
         os.kill(self.master, number)
 
-    def stop(self) -> None:
-        """Stops it, and returns when the last of its processes has ended."""
+    def stop(self) -> int:
+        """Stops it, and returns when the last of its processes has ended: the status of the first."""
         self.tell(signal.SIGTERM)
-        self.process.wait(DEADLINE)
+        status = self.process.wait(DEADLINE)
         self.until(lambda: not self.processes(), "the end of all processes")
+        return status
 
     def processes(self) -> list[int]:
         """The processes of its session that live."""
@@ -117,20 +130,24 @@ class Operated:
 
     def get(self, target: str = "/", *fields: str) -> Response:
         """One request on a connection of its own."""
-        with Client(self.address) as client:
-            lines = [f"GET {target} HTTP/1.1", "Host: test", "Connection: close", *fields, "", ""]
-            client.send("\r\n".join(lines).encode("latin-1"))
-            response = client.response()
-            client.at_end()
-            return response
+        return get(self.address, target, *fields)
+
+
+@contextlib.contextmanager
+def operating(directory: Path, *arguments: str, **more: Any) -> Iterator[Operated]:
+    """One that serves, and that is stopped at the end unless the test has ended it."""
+    with Operated(directory, *arguments, **more) as server:
+        yield server.serves()
+        if server.processes():
+            server.stop()
 
 
 class Checking:
     """Clients that ask without pause and check every byte of the answer; `body(n)` of the application is what request
-    `/n` answers. Every second client keeps its connections, as long as the server lets it."""
+    `/n` answers. Every second client keeps its connections as long as the server lets it; keeps: false if none does."""
 
-    def __init__(self, address: Address, clients: int = 6) -> None:
-        self.address = address
+    def __init__(self, address: Address, clients: int = 6, keeps: bool = True) -> None:
+        self.address, self.keeps = address, keeps
         self.faults: list[str] = []
         self.counts: Counter[int] = Counter()
         self._over = threading.Event()
@@ -155,11 +172,10 @@ class Checking:
         client, number = None, place
         while not self._over.is_set() and not self.faults:
             number += len(self._threads)
-            fields = "" if place % 2 else "Connection: close\r\n"
+            fields = "" if self.keeps and place % 2 else "Connection: close\r\n"
             try:
                 client = client or Client(self.address, DEADLINE)
-                client.send(f"GET /{number} HTTP/1.1\r\nHost: test\r\n{fields}\r\n".encode())
-                response = client.response()
+                response = client.ask(f"GET /{number} HTTP/1.1\r\nHost: test\r\n{fields}\r\n".encode())
                 assert (response.status, response.body) == (200, self.body(number)), response
                 if "close" in response.connection:
                     client.at_end(clean=True)

@@ -1,7 +1,5 @@
 """uwsgi packets, and the responses to them."""
 
-from __future__ import annotations
-
 import struct
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 A case that every good peer fails deserves a second look before it is held against the server.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

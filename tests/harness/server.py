@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 import pytest
 
@@ -21,7 +21,7 @@ from .addresses import Address, free_address
 from .encrypted import TLS, authority
 from .greenlets import GEVENT, as_greenlets
 from .peers import PEER, peer_command
-from .wire import Client, Response
+from .wire import Client, Response, get
 
 APPS = Path(__file__).resolve().parent.parent / "apps"
 START_DEADLINE = 60.0
@@ -46,6 +46,7 @@ class Server:
         directory: Path = APPS,
         pass_fds: Iterable[int] = (),
         stderr: int | None = None,
+        open_files: int | None = None,
         **options: object,
     ) -> None:
         self.address = address or free_address()
@@ -78,6 +79,7 @@ class Server:
             stdout=self._log,
             stderr=self._log if stderr is None else stderr,
             pass_fds=tuple(pass_fds),
+            preexec_fn=open_files and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))),
         )
         try:
             for each in (self.address, *(value for value in options.values() if isinstance(value, Address))):
@@ -90,9 +92,7 @@ class Server:
     def __enter__(self) -> Server:  # noqa: PYI034 - typing.Self is of Python 3.11
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self.process.poll() is None:
             if error is not None:
                 self.kill()
@@ -158,12 +158,7 @@ class Server:
 
     def get(self, target: str = "/", *fields: str) -> Response:
         """One request on a connection of its own."""
-        with self.client() as client:
-            lines = [f"GET {target} HTTP/1.1", "Host: test", "Connection: close", *fields, "", ""]
-            client.send("\r\n".join(lines).encode("latin-1"))
-            response = client.response()
-            client.at_end()
-            return response
+        return get(self.address, target, *fields)
 
     def send_signal(self, number: signal.Signals) -> None:
         """Sends a signal to the process that was started."""
@@ -224,6 +219,17 @@ def await_listening(
         lines = written.splitlines()
         said = next(filter(_COMPLAINT.search, lines), lines[-1] if lines else "nothing")
         pytest.fail(f"{process.args} for {address.bind} {what}, and says: {said}\n--- its log\n{written}")
+
+
+def shared(start: Callable[..., Server], *arguments: object, **options: object) -> Callable[[], Iterator[Server]]:
+    """A fixture: one server for all tests of a module, started by `Server` or `on_greenlets`."""
+
+    @pytest.fixture(scope="module")
+    def started() -> Iterator[Server]:
+        with start(*arguments, **options) as server:
+            yield server
+
+    return started
 
 
 def children(pid: int) -> list[int]:

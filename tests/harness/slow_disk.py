@@ -4,8 +4,6 @@ The library is built with cc and sees what goes through libc: making a temporary
 Whether an operation waits or fails is told by files of the control folder, which also show who waits.
 """
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

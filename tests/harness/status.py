@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from harness.server import children
 from harness.wire import Client
 
@@ -21,6 +23,22 @@ def answer(address, target):
     response = ask(address, target)
     assert response.status == 200, response
     return json.loads(response.body)
+
+
+def metrics(address):
+    """Each sample without labels, and those with one label as `name{value}`."""
+    response = ask(address, "/metrics")
+    assert response.status == 200, response
+    found = {}
+    for family in text_string_to_metric_families(response.body.decode()):
+        for sample in family.samples:
+            label = "".join(sample.labels.values()) if len(sample.labels) == 1 else ""
+            found[sample.name + f"{{{label}}}" * bool(label)] = sample.value
+    return found
+
+
+def document(address):
+    return answer(address, "/status.json")
 
 
 def reachable(address):

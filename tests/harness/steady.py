@@ -6,8 +6,6 @@ It ends when its standard input does, after the answers that are still due. Time
 processes of a machine share.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """`tomllib.loads`, also on Python 3.10, which has no tomllib."""
 
-from __future__ import annotations
-
 import sys
 
 if sys.version_info >= (3, 11):

@@ -1,13 +1,17 @@
 """Missing tools: the test is skipped, or fails where CI=true says that all tools are installed."""
 
-from __future__ import annotations
-
 import importlib
+import importlib.util
 import os
 import shutil
 from types import ModuleType
 
 import pytest
+
+# For what the server does only with `tailrace[tools]`: its commands, and the names of other servers' options.
+with_tools = pytest.mark.skipif(
+    importlib.util.find_spec("tailrace_tools") is None, reason="tailrace_tools is not installed"
+)
 
 
 def missing(reason: str) -> None:

@@ -16,12 +16,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
+import pytest
+
 from .addresses import Address, address_of
 from .greenlets import embedded
 from .wire import Client, Response
 
 DEADLINE = 20.0
 PONG = b"GET /pong HTTP/1.1\r\nHost: test\r\n\r\n"
+FAMILIES = pytest.mark.parametrize("family", ["tcp", "unix"])
+FRAMINGS = pytest.mark.parametrize("framing", ["length", "chunked"])
 
 
 def head(
@@ -207,10 +211,15 @@ class Streaming:
 
 def expect_pong(client: Client) -> Response:
     """The connection serves another request."""
-    client.send(PONG)
-    response = client.response()
+    response = client.ask(PONG)
     assert (response.status, response.body) == (200, b"pong")
     return response
+
+
+def done(client: Client, request: Request) -> None:
+    """The application answers, and the client gets it."""
+    request.answer(b"done")
+    assert client.response().body == b"done"
 
 
 class _Recorder(logging.Handler):
@@ -240,3 +249,12 @@ def streaming(app: Any, family: str = "tcp", **options: Any) -> Iterator[Streami
         if address is None:
             server.address = address_of(url)
         yield server
+
+
+@contextlib.contextmanager
+def uploading(sent: bytes, family: str = "tcp", **options: Any) -> Iterator[tuple[Streaming, Client, Request]]:
+    """A server, a client that has sent these bytes, and its request, which the application has begun."""
+    play = Play()
+    with streaming(play, family, **options) as server, server.client() as client:
+        client.send(sent)
+        yield server, client, play.begun()

@@ -1,7 +1,5 @@
 """How long the threads of a process go on waiting if nothing happens, as the kernel knows it."""
 
-from __future__ import annotations
-
 import math
 import platform
 import struct

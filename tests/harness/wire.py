@@ -10,6 +10,7 @@ import contextlib
 import re
 import socket
 import ssl
+import struct
 from dataclasses import dataclass, field
 
 from .addresses import Address
@@ -78,6 +79,13 @@ class Client:
         self.ended = False
         self.reset = False
 
+    @classmethod
+    def on(cls, sock: socket.socket) -> Client:
+        """One that uses a connected socket."""
+        client = cls.__new__(cls)
+        client.sock, client.buffer, client.ended, client.reset = sock, b"", False, False
+        return client
+
     def __enter__(self) -> Client:  # noqa: PYI034 - typing.Self is of Python 3.11
         return self
 
@@ -86,6 +94,11 @@ class Client:
 
     def close(self) -> None:
         """Closes at once."""
+        self.sock.close()
+
+    def abort(self) -> None:
+        """Closes with a reset, as a client does that is killed with unread bytes."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
 
     # Sending
@@ -205,6 +218,11 @@ class Client:
         self._read_body(response, method, version)
         return response
 
+    def ask(self, data: bytes, method: str = "GET", version: str = "1.1") -> Response:
+        """Sends a request; the next response."""
+        self.send(data)
+        return self.response(method, version)
+
     def body_of(self, response: Response, method: str = "GET", version: str = "1.1") -> Response:
         """Reads the body that belongs to a head got by `head()`."""
         self._read_body(response, method, version)
@@ -257,3 +275,12 @@ class Client:
                 response.body = b""
         finally:
             response.body = b"".join(pieces) + response.body
+
+
+def get(address: Address, target: str = "/", *fields: str) -> Response:
+    """One request on a connection of its own."""
+    with Client(address) as client:
+        lines = [f"GET {target} HTTP/1.1", "Host: test", "Connection: close", *fields, "", ""]
+        response = client.ask("\r\n".join(lines).encode("latin-1"))
+        client.at_end()
+        return response

@@ -2,11 +2,23 @@
 
 from tailrace._tailrace import Scoreboard, SharedNumbers
 from tailrace.status import state
+from tailrace.status.counts import PARTS, PHASES
 from tailrace.status.state import SharedState, State, WorkerState
 
 COUNTERS = Scoreboard(1, 1, "secrets").counters(0)
 STATES = Scoreboard(1, 1, "secrets").states(0)
 DELIVERIES = Scoreboard(1, 1, "secrets").deliveries(0)
+# What a scoreboard has of a request in flight.
+REQUEST = {
+    "id": 7,
+    "request_id": "abc",
+    "method": "GET",
+    "target": "/a",
+    "client": "::1",
+    "phase": "running",
+    "seconds": 1.25,
+    "thread": 42,
+}
 
 
 class Board:
@@ -48,9 +60,10 @@ def endpoint(name="GET /a", **more):
         "responses": 1,
         **dict.fromkeys(
             (
-                *("held_ns", "delivery_ns", "blocked_ns", "chunked", "failed", "client_gone"),
-                *("event_streams", "event_stream_ns", "slow", "cpu_ns", "interpreter_ns", "gc_ns"),
-                *("grown_bytes", "grown_responses"),
+                *("application_ns", "delivery_ns", "chunked", "failed", "client_disconnected"),
+                *("event_streams", "event_stream_ns", "slow"),
+                *("grown_bytes", "grown_responses", "grown_variance"),
+                *(f"{part}_ns" for part in PARTS),
             ),
             0,
         ),
@@ -79,13 +92,12 @@ def ended(target="/report?x=1", **more):
         "body_bytes": 5,
         "blocks": 1,
         "writes": 1,
+        **dict.fromkeys(PHASES, 0.0),
         "queued": 0.001,
         "application": 2.5,
         "iterating": 0.25,
-        "blocked": 0.0,
         "total": 2.751,
         "cpu": 0.5,
-        "interpreter": 0.0,
         "gc": 0.125,
         "ago": 3.0,
         "worker": 1,
@@ -117,9 +129,17 @@ def told(*workers, **more):
             "master": 99,
             "began": 1.0,
             "wanted": len(workers),
+            "threads_each": 1,
+            "stopping": False,
             "has_served": True,
+            "may_hang": True,
+            "gevent": False,
+            "restarts": {},
+            "ended": {},
             "delivered": DELIVERIES,
             "workers": list(workers),
+            "counted": 0.0,
+            "certificates": [],
             **more,
         }
     )

@@ -1,9 +1,15 @@
 """A plan of the master whose forks succeed, for tests."""
 
 from tailrace.master.plan import Fork, Plan
+from tailrace.master.recycle import Due, Reason
 from tailrace.master.workers import Worker
 
 GRACEFUL = 30.0
+AGED = Due(Reason.MAX_LIFETIME, "has reached its lifetime")
+
+
+def a_worker(number=1, place=0, generation=1, pid=100, forked=0.0, **fields):
+    return Worker(pid, forked, number=number, place=place, generation=generation, **fields)
 
 
 class Bench:
@@ -21,7 +27,7 @@ class Bench:
         for action in actions:
             if isinstance(action, Fork):
                 self.pids += 1
-                self.plan.forked(Worker(action.number, action.place, action.generation, self.pids, self.now))
+                self.plan.forked(a_worker(action.number, action.place, action.generation, self.pids, self.now))
         self.done += actions
         return actions
 
@@ -44,5 +50,15 @@ class Bench:
     def worker(self, number):
         return next(worker for worker in self.plan.serving if worker.number == number)
 
-    def dies(self, worker):
+    def boot(self):
+        self.step()
+        return self.booting()
+
+    def reload(self):
+        self.plan.reload(self.now)
+        return self
+
+    def dies(self, worker, after=0):
+        """`after`: seconds later."""
+        self.now += after
         return self.plan.ended(worker, self.now)

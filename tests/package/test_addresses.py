@@ -29,31 +29,24 @@ def test_addresses(text, address, shown):
     assert str(address) == shown
 
 
-@pytest.mark.parametrize(
-    ("text", "remedy"),
-    [
-        ("", "write host:port"),
-        ("localhost", "write localhost:8000"),
-        ("0.0.0.0", "write 0.0.0.0:8000"),
-        ("::1", r"as in \[::1\]:8000"),
-        ("::1:9000", r"as in \[::1\]:9000"),
-        ("2001:db8::2:65000", r"as in \[2001:db8::2\]:65000"),
-        ("fe80::1:2", r"as in \[fe80::1:2\]:8000"),
-        ("http://127.0.0.1:8000", "omit the scheme"),
-        ("127.0.0.1:70000", "at most 65535"),
-        ("99999", "at most 65535"),
-        ("127.0.0.1:http", "write host:port"),
-        ("[::1]", "write host:port"),
-        ("unix:", "the path of a socket"),
-        ("unix:/run/", "the path of a socket"),
-        ("unix:@", "the path of a socket"),
-        ("unix:/" + "x" * 108, "at most 107 bytes"),
-        ("fd://", "number of an open descriptor"),
-        ("fd://-1", "number of an open descriptor"),
-        ("fd://\u00b2", "number of an open descriptor"),
-    ],
-)
-def test_what_is_no_address_is_refused_with_the_remedy(text, remedy):
+REFUSED = {
+    "write host:port": ["", "127.0.0.1:http", "[::1]"],
+    "write localhost:8000": ["localhost"],
+    "write 0.0.0.0:8000": ["0.0.0.0"],
+    r"as in \[::1\]:8000": ["::1"],
+    r"as in \[::1\]:9000": ["::1:9000"],
+    r"as in \[2001:db8::2\]:65000": ["2001:db8::2:65000"],
+    r"as in \[fe80::1:2\]:8000": ["fe80::1:2"],
+    "omit the scheme": ["http://127.0.0.1:8000"],
+    "at most 65535": ["127.0.0.1:70000", "99999"],
+    "the path of a socket": ["unix:", "unix:/run/", "unix:@"],
+    "at most 107 bytes": ["unix:/" + "x" * 108],
+    "number of an open descriptor": ["fd://", "fd://-1", "fd://\u00b2"],
+}
+
+
+@pytest.mark.parametrize(("remedy", "text"), [(remedy, text) for remedy in REFUSED for text in REFUSED[remedy]])
+def test_what_is_no_address_is_refused_with_the_remedy(remedy, text):
     with pytest.raises(ConfigError, match=remedy) as caught:
         parse(text)
     assert "\n" not in str(caught.value)

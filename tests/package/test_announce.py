@@ -1,7 +1,6 @@
 """What the log says about the machine."""
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ def test_what_follows_from_the_machine_is_one_line(machine, chosen, workers, lin
     caplog.set_level(logging.INFO, "tailrace")
     (tmp_path / "memory.current").write_text("0")
     (tmp_path / "memory.stat").touch()
-    machine = replace(machine, accounts=tmp_path)
+    machine = machine._replace(accounts=tmp_path)
     announce_machine(server_settings(machine=machine, **chosen), workers)
     assert caplog.messages == [line] * (line is not None)
 

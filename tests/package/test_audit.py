@@ -1,19 +1,11 @@
 """tools/audit.py: what it makes of the reports of pip and pip-audit, and its exit status."""
 
-import importlib
 import sys
-from pathlib import Path
 
 import pytest
+from harness.programs import module_of
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
-
-
-@pytest.fixture
-def audit(monkeypatch):
-    monkeypatch.syspath_prepend(TOOLS)
-    yield importlib.import_module("audit")
-    del sys.modules["audit"]
+audit = module_of("tools/audit.py")
 
 
 def test_what_pip_would_install_is_audited_in_exactly_these_versions(audit):

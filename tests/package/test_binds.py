@@ -77,7 +77,7 @@ def test_what_is_no_bind_is_refused_with_the_remedy(text, remedy):
 
 
 def test_localhost_with_any_port_has_one_port_in_both_families():
-    with sockets.bound(parse("localhost:0"), backlog=8, socket_mode=None) as (first, second):
+    with sockets.bound(parse("localhost:0")) as (first, second):
         port = first.socket.getsockname()[1]
         assert [first.url, second.url] == [f"http://127.0.0.1:{port}", f"http://[::1]:{port}"]
 
@@ -87,32 +87,32 @@ def test_localhost_whose_port_is_taken_in_one_family_is_an_error():
         port = taken.getsockname()[1]
         with (
             pytest.raises(BindError, match=rf"\[::1\]:{port}: port {port} is in use"),
-            sockets.bound(parse(f"localhost:{port}"), backlog=8, socket_mode=None),
+            sockets.bound(parse(f"localhost:{port}")),
         ):
             pytest.fail("not reached")
 
 
 def test_localhost_without_ipv6_is_one_address(monkeypatch):
     monkeypatch.setattr(sockets, "_has", lambda host: False)
-    with sockets.bound(parse("localhost:0"), backlog=8, socket_mode=None) as listeners:
+    with sockets.bound(parse("localhost:0")) as listeners:
         assert [listener.socket.family for listener in listeners] == [socket.AF_INET]
 
 
-def test_options_of_a_bind_are_stronger_than_those_of_all(tmp_path):
-    texts = [f"unix:{tmp_path}/a?mode=600", f"uwsgi+unix:{tmp_path}/b?proxy=v2"]
-    with sockets.bound(parse_all(texts), backlog=8, socket_mode=0o640) as listeners:
+def test_each_bind_has_its_options(tmp_path):
+    texts = [f"unix:{tmp_path}/a?mode=600", f"uwsgi+unix:{tmp_path}/b?proxy=v2&mode=640"]
+    with sockets.bound(parse_all(texts)) as listeners:
         modes = [(tmp_path / name).stat().st_mode & 0o777 for name in "ab"]
         assert modes == [0o600, 0o640]
         assert [(each.protocol, each.proxy) for each in listeners] == [("http", None), ("uwsgi", "v2")]
         assert [each.url for each in listeners] == [f"unix:{tmp_path}/a", f"uwsgi+unix:{tmp_path}/b"]
         assert [each.shown for each in listeners] == [
-            f"unix:{tmp_path}/a",
-            f"uwsgi+unix:{tmp_path}/b behind a PROXY header",
+            f"unix:{tmp_path}/a (mode 600)",
+            f"uwsgi+unix:{tmp_path}/b (mode 640) behind a PROXY header",
         ]
 
 
 def test_an_address_that_is_every_one_is_shown_as_such():
-    with sockets.bound(parse(":0?proxy=v1"), backlog=8, socket_mode=None) as (listener,):
+    with sockets.bound(parse(":0?proxy=v1")) as (listener,):
         port = listener.socket.getsockname()[1]
         assert listener.shown == (
             f"http://127.0.0.1:{port} and every other address of this machine behind a PROXY header"
@@ -120,7 +120,7 @@ def test_an_address_that_is_every_one_is_shown_as_such():
 
 
 def test_the_backlog_of_a_bind_is_that_of_its_socket():
-    with sockets.bound(parse("127.0.0.1:0?backlog=1"), backlog=100, socket_mode=None) as (listener,):
+    with sockets.bound(parse("127.0.0.1:0?backlog=1")) as (listener,):
         address = listener.socket.getsockname()
         waiting = [socket.socket() for _ in range(4)]
         for client in waiting:

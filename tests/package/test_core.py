@@ -1,10 +1,9 @@
 """Making and ending the core."""
 
 import errno
-import subprocess
-import sys
 
 import pytest
+from harness.programs import tailrace
 
 from tailrace.errors import ServerError
 from tailrace.worker import core
@@ -35,21 +34,12 @@ def app(environ, start_response):
 @pytest.mark.parametrize("more", [(), ("--debug",)], ids=["worker", "debug"])
 def test_what_the_system_refuses_ends_the_start_with_the_remedy_and_status_1(tmp_path, more):
     (tmp_path / "poor.py").write_text(POOR)
-    command = [sys.executable, "-m", "tailrace", "poor:app", "--bind", "127.0.0.1:0", *more]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    ended = tailrace("poor:app", "--bind", "127.0.0.1:0", *more, cwd=tmp_path)
     assert (
         "tailrace: error: cannot start: Too many open files; raise the limit of open files (`ulimit -Hn`, LimitNOFILE= "
         "of systemd)\n"
     ) in ended.stderr
     assert ended.returncode == 1
-
-
-def test_a_log_that_cannot_be_opened_is_a_mistake_in_the_settings(tmp_path):
-    (tmp_path / "small.py").write_text("def app(environ, start_response): ...\n")
-    command = [sys.executable, "-m", "tailrace", "small:app", "--bind", "127.0.0.1:0", "--access-log", "missing/log"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert f"--access-log {tmp_path}/missing/log: the directory {tmp_path}/missing does not exist" in ended.stderr
-    assert ended.returncode == 2
 
 
 def test_what_the_system_refuses_has_its_text_and_a_remedy_if_one_is_known():

@@ -135,7 +135,7 @@ class Terminal:
 def test_ctrl_c_at_the_prompt_of_the_debugger_lets_the_request_finish(tmp_path):
     with Terminal(tmp_path) as terminal:
         terminal.interrupt()
-        terminal.until("SIGINT: finishing the requests in flight, for up to 30 s; a second signal stops at once")
+        terminal.until("SIGINT: finishing the requests in flight, for up to 20 s; a second signal stops at once")
         terminal.type(b"continue\n")
         terminal.request.join(30)
         assert terminal.request.answer.endswith(b"\r\n\r\ndone")

@@ -8,7 +8,7 @@ import pytest
 from package.in_status import Board, shared, worker
 from package.test_status_pages import families
 
-from tailrace.master.tally import REASONS
+from tailrace.master.recycle import Reason
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 SELECTOR = re.compile(r'(\w+)\s*(=~|!=|!~|=)\s*"([^"]*)"')
@@ -30,7 +30,7 @@ def expressions(name):
 def series():
     """By name: the values of each label."""
     found = {}
-    for family in families(Board({}), shared(worker(), restarts=dict.fromkeys(REASONS, 0))):
+    for family in families(Board({}), shared(worker(), restarts={reason.value: 0 for reason in Reason})):
         for sample in family.samples:
             labels = found.setdefault(sample.name, {})
             for label, value in sample.labels.items():

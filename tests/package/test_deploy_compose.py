@@ -91,8 +91,7 @@ def test_changes_are_noticed_without_the_help_of_the_kernel(service, tmp_path, m
         (shop / "wsgi.py").write_text(APP.format(body=b"the next one"))
         eventually(lambda: server.get().body == b"the next one", "the new code")
         assert not list(shop.glob("__pycache__/*")), "no file of the container is left in the project"
-        server.stop()
-        assert server.process.returncode == 0
+        assert server.stop() == 0
 
 
 def descriptors(pid):

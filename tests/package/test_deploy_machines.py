@@ -9,11 +9,12 @@ import sys
 
 from harness.addresses import free_address
 from harness.deployed import DEPLOY, deployed
+from harness.programs import tailrace
 from harness.server import Server
 from harness.tools import need_module, need_tool
 from package.in_status import Board, shared, worker
 from package.test_status_pages import families, get
-from server.probes import asking, eventually
+from server.probes import eventually, waiting
 
 yaml = need_module("yaml")
 
@@ -29,13 +30,7 @@ def settings_of(command):
     """What Tailrace understands of a command line: each option as `config` shows it."""
     name, *arguments = command
     assert name.rpartition("/")[2] == "tailrace"
-    done = subprocess.run(
-        [sys.executable, "-m", "tailrace", "config", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = tailrace("config", *arguments)
     assert (done.returncode, done.stderr) == (0, ""), done
     return dict(re.findall(r"^(\w+) = (.*?) +# command line", done.stdout, re.MULTILINE))
 
@@ -58,7 +53,7 @@ def test_the_units_are_valid_and_their_command_is_understood(tmp_path):
         "app": '"shop.wsgi"',
         "workers": '"auto"',
         "status": '"127.0.0.1:9000"',
-        "agent": '"127.0.0.1:9001"',
+        "haproxy_agent": '"127.0.0.1:9001"',
     }
 
 
@@ -97,8 +92,7 @@ def test_the_health_check_of_the_image_says_whether_the_server_is_ready(tmp_path
     assert not is_healthy()
     with Server("srv_processes:app", status=status) as server:
         eventually(is_healthy, "health")
-        with asking(server, f"/wait?gate={tmp_path}/gate&entered={tmp_path}/entered") as client:
-            eventually((tmp_path / "entered").exists, "the request in flight")
+        with waiting(server, tmp_path) as client:
             server.send_signal(signal.SIGTERM)
             eventually(lambda: not is_healthy(), "the drain")
             (tmp_path / "gate").touch()
@@ -130,7 +124,7 @@ def test_the_pods_are_asked_what_tailrace_answers_and_stop_in_time():
         assert get(Board({}), path, shared(worker(), stopping=True))[0] == status
     assert "lifecycle" not in container
     # --graceful-timeout, and 5 s until a worker that has not ended is killed.
-    assert pod["terminationGracePeriodSeconds"] >= float(chosen["shutdown_delay"]) + 30 + 5
+    assert pod["terminationGracePeriodSeconds"] >= float(chosen["shutdown_delay"]) + 20 + 5
     (port,) = objects()["Service"]["spec"]["ports"]
     assert port["targetPort"] in ports
 

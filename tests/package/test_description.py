@@ -1,11 +1,10 @@
 """tools/description.py: README.md as a package index shows it."""
 
-import importlib
 import re
-import sys
 from pathlib import Path
 
 import pytest
+from harness.programs import module_of
 
 ROOT = Path(__file__).resolve().parents[2]
 URLS = {
@@ -14,13 +13,7 @@ URLS = {
     "Source": "https://s.example",
 }
 
-
-@pytest.fixture(scope="module")
-def tool():
-    sys.path.insert(0, str(ROOT / "tools"))
-    yield importlib.import_module("description")
-    sys.path.remove(str(ROOT / "tools"))
-    del sys.modules["description"]
+tool = module_of("tools/description.py")
 
 
 @pytest.mark.parametrize(

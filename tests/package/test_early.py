@@ -19,18 +19,14 @@ def run(directory, *command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_ctrl_c_while_the_command_is_imported_ends_it_quietly(tmp_path, command):
-    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+@pytest.mark.parametrize(("numbers", "status"), [([signal.SIGINT], 130), (OF_A_SERVER, 7)], ids=["ctrl-c", "others"])
+def test_while_the_command_is_imported_ctrl_c_ends_it_quietly_and_signals_of_a_server_do_nothing(
+    tmp_path, command, numbers, status
+):
+    kills = f"for each in {[int(number) for number in numbers]}: os.kill(os.getpid(), each)"
+    (tmp_path / "click.py").write_text(f"import os\n{kills}\nos._exit(7)\n")
     ended = run(tmp_path, *command)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_signals_of_a_server_do_nothing_while_the_command_is_imported(tmp_path, command):
-    numbers = [int(number) for number in OF_A_SERVER]
-    (tmp_path / "click.py").write_text(f"import os\nfor each in {numbers}: os.kill(os.getpid(), each)\nos._exit(7)\n")
-    ended = run(tmp_path, *command)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (7, "", "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (status, "", "")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -42,6 +38,7 @@ def test_nothing_that_takes_long_is_imported_before(tmp_path, command, module):
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
+@pytest.mark.nightly(gate=4)
 @pytest.mark.parametrize("number", OF_A_SERVER)
 @pytest.mark.parametrize("arguments", [(), ("--workers", "2"), ("--gevent",), ("--preload",)], ids=" ".join)
 def test_a_signal_of_a_server_does_not_end_one_that_reads_its_settings(pong, command, number, arguments):
@@ -51,7 +48,7 @@ def test_a_signal_of_a_server_does_not_end_one_that_reads_its_settings(pong, com
     server = command("pong", "--config", "settings.toml", "--bind", "127.0.0.1:0", *arguments)
     with open(pong / "settings.toml", "w") as settings:
         server.process.send_signal(number)
-        settings.write("backlog = 64\n")
+        settings.write("max_queue = 64\n")
     host, port = server.address()
     with urllib.request.urlopen(f"http://{host}:{port}/", timeout=30) as response:
         assert response.read() == b"pong"
@@ -95,3 +92,40 @@ def test_a_program_that_imports_tailrace_keeps_its_signals(tmp_path, source):
     )
     ended = run(tmp_path, "-c", source)
     assert ended.returncode == 0, ended.stderr
+
+
+WORK = """
+import gc
+import signal
+
+import tailrace
+
+def look():
+    signals = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGHUP)]
+    assert gc.isenabled() and signals == [signal.default_int_handler, signal.SIG_DFL], signals
+"""
+SPAWNING = """
+import multiprocessing
+
+if __name__ == "__main__":
+    import work
+
+    child = multiprocessing.get_context("spawn").Process(target=work.look)
+    child.start()
+    child.join()
+    raise SystemExit(child.exitcode)
+"""
+
+
+def test_what_a_process_spawns_is_no_command_even_if_it_has_its_arguments(tmp_path):
+    (tmp_path / "work.py").write_text(WORK)
+    (tmp_path / "tailrace").write_text(SPAWNING)
+    ended = run(tmp_path, str(tmp_path / "tailrace"))
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_garbage_is_collected_in_a_program_with_the_name_of_the_command_and_once_the_command_is_imported(tmp_path):
+    (tmp_path / "tailrace").write_text("import tailrace, gc; assert gc.isenabled()")
+    for command in ([str(tmp_path / "tailrace")], ["-c", "import tailrace.command, gc; assert gc.isenabled()"]):
+        ended = run(tmp_path, *command)
+        assert ended.returncode == 0, ended.stderr

@@ -29,13 +29,16 @@ def get(url):
 
 
 def test_a_server_in_a_thread_serves_and_ends():
-    with tailrace.serve_in_thread(named("one")) as url:
-        assert url.startswith("http://127.0.0.1:")
-        assert get(url).startswith("one tailrace-")
+    with tailrace.serve_in_thread(named("one")) as server:
+        assert isinstance(server, tailrace.Server)
+        assert server.url == "http://{}:{}".format(*server.address)
+        assert repr(server) == f"<tailrace.Server, url={server.url!r}>"
+        assert get(server.url).startswith("one tailrace-")
+        assert server.stats()["requests"] == 1
         threads = [thread for thread in threading.enumerate() if thread.name.startswith("tailrace-")]
         assert threads
     with pytest.raises(OSError, match="refused"):
-        get(url)
+        get(server.url)
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()
@@ -43,21 +46,43 @@ def test_a_server_in_a_thread_serves_and_ends():
 
 def test_several_servers_at_once():
     with tailrace.serve_in_thread(named("one")) as first, tailrace.serve_in_thread(named("two"), threads=1) as second:
-        assert first != second
-        assert get(first).startswith("one ")
-        assert get(second).startswith("two ")
+        assert first.address != second.address
+        assert get(first.url).startswith("one ")
+        assert get(second.url).startswith("two ")
 
 
 def test_a_server_in_a_thread_ends_when_its_block_raises():
-    with pytest.raises(LookupError), tailrace.serve_in_thread(named("one")) as url:
+    with pytest.raises(LookupError), tailrace.serve_in_thread(named("one")) as server:
         raise LookupError
     with pytest.raises(OSError, match="refused"):
-        get(url)
+        get(server.url)
+
+
+def test_a_server_in_a_thread_can_be_stopped_before_its_block_ends():
+    with tailrace.serve_in_thread(named("one")) as server:
+        server.stop()
+        with pytest.raises(OSError, match="refused"):
+            get(server.url)
+        server.stop(0)
+
+
+def test_a_request_can_stop_its_own_server():
+    """It is not cut off for waiting for itself."""
+
+    def app(environ, start_response):
+        server.stop()
+        return named("one")(environ, start_response)
+
+    with tailrace.serve_in_thread(app, graceful_timeout=5) as server:
+        assert get(server.url).startswith("one ")
+        server.stop()
+        with pytest.raises(OSError, match="refused"):
+            get(server.url)
 
 
 def test_the_address_can_be_chosen(tmp_path):
-    with tailrace.serve_in_thread(named("one"), bind=f"unix:{tmp_path}/app.sock") as url:
-        assert url == f"unix:{tmp_path}/app.sock"
+    with tailrace.serve_in_thread(named("one"), bind=f"unix:{tmp_path}/app.sock") as server:
+        assert (server.url, server.address) == (f"unix:{tmp_path}/app.sock", f"{tmp_path}/app.sock")
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(f"{tmp_path}/app.sock")
     assert not (tmp_path / "app.sock").exists()
@@ -98,8 +123,8 @@ def test_run_names_the_way_to_greenlets():
 
 def test_the_programs_loggers_are_left_alone():
     logger = logging.getLogger("tailrace")
-    with tailrace.serve_in_thread(named("one")) as url:
-        get(url)
+    with tailrace.serve_in_thread(named("one")) as server:
+        get(server.url)
     assert not logger.handlers
     assert logger.propagate
     assert logger.level == logging.NOTSET
@@ -107,8 +132,8 @@ def test_the_programs_loggers_are_left_alone():
 
 def test_a_server_in_a_thread_says_where_it_listens(caplog):
     caplog.set_level("INFO", "tailrace")
-    with tailrace.serve_in_thread(named("one")) as url:
-        assert f"listening on {url}" in caplog.messages
+    with tailrace.serve_in_thread(named("one")) as server:
+        assert f"listening on {server.url}" in caplog.messages
 
 
 PONG = (
@@ -119,7 +144,7 @@ PONG = (
 )
 
 
-def end(program, source):
+def end(program, source, status=0):
     """Runs a program until it serves, and ends it; what it wrote to standard error."""
     source = PONG + source
     with subprocess.Popen([sys.executable, "-c", source], cwd=program, stderr=subprocess.PIPE, text=True) as process:
@@ -129,7 +154,7 @@ def end(program, source):
             if "listening on " in line:
                 assert get(line.split()[-1]) == "pong"
                 process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(30) == status
     return "".join(said)
 
 
@@ -176,45 +201,32 @@ def test_run_has_a_worker_process_for_hooks(tmp_path):
     assert "with 1 worker" in said
 
 
+LOGGING = "logging.basicConfig(level='INFO', format='%(message)s')\n"
+
+
 def test_run_serves_until_a_signal_and_gives_the_handlers_back(tmp_path):
-    (tmp_path / "program.py").write_text(
-        "import logging, signal, sys, tailrace\n"
-        "logging.basicConfig(level='INFO', format='%(message)s')\n"
-        "def app(environ, start_response):\n"
-        "    start_response('200 OK', [('Content-Type', 'text/plain'), ('Content-Length', '4')])\n"
-        "    return [b'pong']\n"
+    end(
+        tmp_path,
+        LOGGING + "import signal, sys\n"
         "before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)\n"
         "tailrace.run(app, bind='127.0.0.1:0', threads=2)\n"
         "assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before\n"
         "assert signal.set_wakeup_fd(-1) == -1\n"
-        "sys.exit(7)\n"
+        "sys.exit(7)\n",
+        status=7,
     )
-    program = subprocess.Popen([sys.executable, "program.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    with program:
-        url = next(line.split()[-1] for line in program.stderr if line.startswith("listening on "))
-        assert get(url) == "pong"
-        program.send_signal(signal.SIGTERM)
-        assert program.wait(30) == 7
 
 
 def test_run_on_another_thread_leaves_signals_alone(tmp_path):
     """Without handlers of its own the program ends by the signal's default action."""
-    (tmp_path / "program.py").write_text(
-        "import logging, threading, tailrace\n"
-        "logging.basicConfig(level='INFO', format='%(message)s')\n"
-        "def app(environ, start_response):\n"
-        "    start_response('200 OK', [('Content-Type', 'text/plain'), ('Content-Length', '4')])\n"
-        "    return [b'pong']\n"
+    end(
+        tmp_path,
+        LOGGING + "import threading\n"
         "thread = threading.Thread(target=tailrace.run, args=(app,), kwargs={'bind': '127.0.0.1:0'})\n"
         "thread.start()\n"
-        "thread.join()\n"
+        "thread.join()\n",
+        status=-signal.SIGTERM,
     )
-    program = subprocess.Popen([sys.executable, "program.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    with program:
-        url = next(line.split()[-1] for line in program.stderr if line.startswith("listening on "))
-        assert get(url) == "pong"
-        program.send_signal(signal.SIGTERM)
-        assert program.wait(30) == -signal.SIGTERM
 
 
 def test_a_child_that_the_program_forks_tells_nothing_of_the_servers_end(tmp_path):
@@ -234,8 +246,8 @@ def test_a_child_that_the_program_forks_tells_nothing_of_the_servers_end(tmp_pat
         "    in_parent(server)\n"
         "    os._exit(0)\n"
         "core.abandoned = abandoned\n"
-        "with tailrace.serve_in_thread(app, graceful_timeout=0) as url:\n"
-        "    client = socket.create_connection(('127.0.0.1', int(url.rpartition(':')[2])))\n"
+        "with tailrace.serve_in_thread(app, graceful_timeout=0) as server:\n"
+        "    client = socket.create_connection(server.address)\n"
         "    client.sendall(b'GET /here HTTP/1.0\\r\\n\\r\\n')\n"
         "    is_there.wait()\n"
     )

@@ -61,6 +61,11 @@ def test_a_file_that_is_not_there(tmp_path):
         envfile.read(str(tmp_path / "absent"), {})
 
 
+def test_a_file_without_end_is_refused():
+    with pytest.raises(ConfigError, match=r"env-file /dev/zero: larger than 1 MiB; check the path"):
+        envfile.read("/dev/zero", {})
+
+
 def test_variables_are_read_again(monkeypatch, tmp_path):
     monkeypatch.setenv("GIVEN", "here")
     path = tmp_path / "env"

@@ -5,7 +5,7 @@ from harness.settings import server_settings
 
 import tailrace
 from tailrace.cli import folders
-from tailrace.cli.settings import effective, from_keywords
+from tailrace.cli.settings import from_keywords
 from tailrace.errors import ConfigError
 
 
@@ -20,11 +20,11 @@ def site(tmp_path, monkeypatch):
 
 
 def located(directory=None, **given):
-    return folders.located(effective(from_keywords(given)), directory)
+    return folders.located(from_keywords(given).effective, directory)
 
 
 def test_without_folders_there_is_nothing_to_check():
-    assert located() == server_settings()
+    assert vars(located()) == vars(server_settings())
 
 
 def test_folders_are_found_from_the_current_directory(site):
@@ -52,25 +52,25 @@ def test_the_access_log_is_found_from_the_directory(site):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            {"static": {"/a": "dits"}},
-            "^--static /a=dits: the folder .*/dits does not exist; create it, or name",
-        ),
-        (
-            {"static": {"/": "file"}},
-            "^--static /=file: .*/file is not a folder; name the folder that contains the",
-        ),
+        ({"static": {"/a": "dits"}}, "^--static /a=dits: the folder .*/dits does not exist; create it, or name"),
+        ({"static": {"/": "file"}}, "^--static /=file: .*/file is not a folder; name the folder that contains the"),
         ({"static": {"/a": "file/x"}}, "^--static /a=file/x: .*/file/x cannot be used: Not a directory; name"),
         ({"static": {"/a": "x" * 300}}, "cannot be used: File name too long"),
         ({"sendfile_root": "absent"}, "^--sendfile-root absent: the folder .*/absent does not exist"),
         ({"sendfile_root": "/=absent"}, "^--sendfile-root /=absent: the folder .*/absent does not exist"),
         ({"overlay": "absent"}, "^--overlay absent: the folder .*/absent does not exist"),
         ({"overlay": "dist", "static": {"/": "public"}}, "^--static / and --overlay both serve every path; remove"),
-        ({"spa": "index.html"}, r"^--spa index.html: the file must be in a --static folder; add one, as in --static"),
-        ({"spa": "index.html", "overlay": "dist"}, "^--spa index.html: the file must be in a --static folder"),
         (
-            {"static_404": "404.html", "static": {"/": "dist"}},
-            r"^--static-404 404.html: no --static folder contains this file \(.*/dist\); give its path relative",
+            {"static_fallback": "200=index.html"},
+            r"^--static-fallback 200=index.html: the file must be in a --static folder; add one, as in --static",
+        ),
+        (
+            {"static_fallback": "200=index.html", "overlay": "dist"},
+            "^--static-fallback 200=index.html: the file must be in a --static folder",
+        ),
+        (
+            {"static_fallback": "404=404.html", "static": {"/": "dist"}},
+            r"^--static-fallback 404=404.html: no --static folder contains this file \(.*/dist\); give its",
         ),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_mistake_is_one_line_that_says_what_to_do(given, message):
 
 
 def test_a_page_in_one_of_the_folders_is_enough():
-    assert located(static={"/a": "public", "/": "dist"}, spa="index.html")
+    assert located(static={"/a": "public", "/": "dist"}, static_fallback="200=index.html")
 
 
 def test_a_folder_that_may_not_be_entered_is_refused(command, site):
@@ -94,15 +94,6 @@ def test_a_folder_that_may_not_be_entered_is_refused(command, site):
     assert refused.seen == [
         f"tailrace: error: --static /a=dist: this user cannot enter {site}/dist; grant access, or name another folder\n"
     ]
-
-
-@pytest.mark.parametrize("ways", [(), ("--debug",), ("--workers", "2")])
-def test_a_server_does_not_start_without_its_folders(command, pong, ways):
-    refused = command("pong:app", "--bind", "127.0.0.1:0", "--static", "/a=absent", *ways)
-    assert refused.end() == 2
-    assert refused.seen[-1] == (
-        f"tailrace: error: --static /a=absent: the folder {pong}/absent does not exist; create it, or name another\n"
-    )
 
 
 @pytest.mark.parametrize("ways", [(), ("--debug",)])

@@ -4,8 +4,6 @@ import functools
 import gc
 import logging
 import os
-import subprocess
-import sys
 import threading
 import weakref
 
@@ -13,6 +11,7 @@ import gevent
 import gevent.event
 import gevent.socket
 import pytest
+from harness.programs import python
 
 import tailrace.gevent
 from tailrace.errors import BindError, ConfigError, LoadError
@@ -44,14 +43,6 @@ def on_a_hub(test):
     return run
 
 
-def accepts(server):
-    try:
-        gevent.socket.create_connection(server.address).close()
-    except OSError:
-        return False
-    return True
-
-
 def get(server, path="/"):
     """The whole answer, with the hub running meanwhile."""
     with gevent.socket.create_connection(server.address, 30) as client:
@@ -60,11 +51,6 @@ def get(server, path="/"):
         while block := client.recv(65536):
             answer += block
     return answer
-
-
-def is_cut(server):
-    with pytest.raises(OSError, match="reset"):
-        get(server)
 
 
 def pong(environ, start_response):
@@ -87,73 +73,6 @@ def test_it_serves_while_the_hub_runs():
     assert not server.started
     with pytest.raises(OSError, match="refused"):
         get(server)
-
-
-@on_a_hub
-def test_it_is_a_context_and_two_share_a_hub():
-    with tailrace.gevent.serve(pong) as first, tailrace.gevent.Server(pong, max_greenlets=2) as second:
-        assert first.address != second.address
-        assert get(first).endswith(b"pong")
-        assert get(second).endswith(b"pong")
-    assert first.closed
-    assert second.closed
-
-
-@on_a_hub
-def test_a_stop_waits_for_the_requests_in_flight():
-    entered, door = gevent.event.Event(), gevent.event.Event()
-
-    def waits(environ, start_response):
-        entered.set()
-        door.wait()
-        return pong(environ, start_response)
-
-    server = tailrace.gevent.serve(waits)
-    client = gevent.spawn(get, server)
-    entered.wait()
-    stopping = gevent.spawn(server.stop)
-    # It takes no more clients.
-    while accepts(server):
-        gevent.sleep(0.001)
-    assert not stopping.dead
-    door.set()
-    stopping.get()
-    assert client.get().endswith(b"pong")
-
-
-@on_a_hub
-def test_a_stop_has_a_time(caplog):
-    entered, door = gevent.event.Event(), gevent.event.Event()
-
-    def waits(environ, start_response):
-        entered.set()
-        door.wait()
-        return pong(environ, start_response)
-
-    server = tailrace.gevent.serve(waits)
-    client = gevent.spawn(is_cut, server)
-    entered.wait()
-    server.stop(timeout=0)
-    assert server.closed
-    client.join()
-    assert "1 request did not finish in time" in caplog.text
-    door.set()
-
-
-@on_a_hub
-def test_a_request_may_stop_its_server():
-    stopped = []
-
-    def stops(environ, start_response):
-        server.stop()
-        stopped.append(server.closed)
-        return pong(environ, start_response)
-
-    server = tailrace.gevent.serve(stops)
-    assert get(server).endswith(b"pong")
-    server.serve_forever()
-    assert stopped == [False]
-    assert server.closed
 
 
 @on_a_hub
@@ -181,14 +100,6 @@ def test_it_starts_once():
     server.stop()
 
 
-@on_a_hub
-def test_the_file_of_a_unix_socket_goes_with_the_server(tmp_path):
-    with tailrace.gevent.Server(pong, bind=f"unix:{tmp_path}/app.sock") as server:
-        assert server.address == f"{tmp_path}/app.sock"
-        assert os.path.exists(server.address)
-    assert not os.path.exists(server.address)
-
-
 def serve_once():
     """A server that has served and ended, only weakly."""
     with tailrace.gevent.serve(pong) as server:
@@ -211,12 +122,14 @@ def test_an_ended_server_is_freed_without_the_garbage_collector():
         ({"max_greenlet": 3}, ConfigError, r"unknown option 'max_greenlet'; did you mean max_greenlets\?"),
         ({"max_greenlets": 0}, ConfigError, "max_greenlets = 0: must be at least 1"),
         ({"threads": 3}, ConfigError, "does not take 'threads': "),
-        ({"workers": 3}, ConfigError, "does not take 'workers': "),
-        ({"debug": True}, ConfigError, "does not take 'debug': "),
-        ({"gevent": True}, ConfigError, "does not take 'gevent': "),
         ({"bind": "nowhere"}, ConfigError, "nowhere:8000"),
         ({"bind": "unix:/nonexistent/app.sock"}, BindError, "does not exist"),
         ({"access_log": os.devnull, "access_log_format": "{clinet}"}, ConfigError, "clinet"),
+        # Those of a process.
+        *(
+            ({option: 1}, ConfigError, option)
+            for option in ("workers", "debug", "preload", "umask", "gevent", "nonsense", "reload")
+        ),
     ],
 )
 @on_a_hub
@@ -238,29 +151,10 @@ def test_the_programs_loggers_are_left_alone():
     assert not logging.getLogger("tailrace").handlers
 
 
-def test_a_program_may_end_without_a_stop(tmp_path):
-    (tmp_path / "program.py").write_text(
-        "import gevent, gevent.socket, tailrace.gevent\n"
-        "def app(environ, start_response):\n"
-        "    gevent.sleep(1000)\n"
-        "server = tailrace.gevent.serve(app, bind='unix:app.sock', hub_warn=0)\n"
-        "client = gevent.socket.socket(gevent.socket.AF_UNIX)\n"
-        "client.connect('app.sock')\n"
-        "client.sendall(b'GET / HTTP/1.1\\r\\nHost: test\\r\\n\\r\\n')\n"
-        "while not server.stats()['running']:\n"
-        "    gevent.sleep(0.001)\n"
-        "print('ends')\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ends\n", "")
-    assert not (tmp_path / "app.sock").exists()
-
-
 def test_a_forked_process_has_no_server_and_the_program_keeps_its_own(tmp_path):
-    (tmp_path / "program.py").write_text(
-        "import os, sys, gevent, gevent.socket, tailrace.gevent\n"
+    ended = python(
+        "import os, sys, warnings, gevent, gevent.socket, tailrace.gevent\n"
+        "warnings.simplefilter('ignore', DeprecationWarning)  # of a fork beside other threads\n"
         "def app(environ, start_response):\n"
         "    start_response('200 OK', [('Content-Length', '4')])\n"
         "    return [b'pong']\n"
@@ -275,16 +169,14 @@ def test_a_forked_process_has_no_server_and_the_program_keeps_its_own(tmp_path):
         "    client.connect('app.sock')\n"
         "    client.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n')\n"
         "    print(client.recv(1000)[-4:], server.closed)\n"
-        "server.stop()\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        "server.stop()\n",
+        directory=tmp_path,
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "1\nb'pong' False\n", "")
 
 
 def test_the_end_of_a_server_does_not_wait_in_the_hub_for_a_log_that_a_greenlet_holds(tmp_path):
-    (tmp_path / "program.py").write_text(
+    ended = python(
         "import gevent.monkey\n"
         "gevent.monkey.patch_all()\n"
         "import logging, socket, sys, gevent, gevent.event, tailrace.gevent\n"
@@ -309,10 +201,8 @@ def test_the_end_of_a_server_does_not_wait_in_the_hub_for_a_log_that_a_greenlet_
         "stopping = gevent.spawn(server.stop, 0)\n"
         "client.recv(1000)\n"
         "gevent.spawn_later(0.2, gate.set)\n"
-        "print(stopping.join(20), server.closed, flush=True)\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        "print(stopping.join(20), server.closed, flush=True)\n",
+        directory=tmp_path,
     )
     assert ended.returncode == 0, ended.stderr
     said = ended.stdout.splitlines()
@@ -321,7 +211,7 @@ def test_the_end_of_a_server_does_not_wait_in_the_hub_for_a_log_that_a_greenlet_
 
 
 def test_ctrl_c_while_a_request_computes_reaches_the_program(tmp_path):
-    (tmp_path / "program.py").write_text(
+    ended = python(
         "import os, signal, gevent, gevent.socket, tailrace.gevent\n"
         "def app(environ, start_response):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
@@ -332,10 +222,8 @@ def test_ctrl_c_while_a_request_computes_reaches_the_program(tmp_path):
         "    try:\n"
         "        gevent.sleep(1000)\n"
         "    except KeyboardInterrupt:\n"
-        "        print('interrupted', client.recv(1000)[9:12])\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        "        print('interrupted', client.recv(1000)[9:12])\n",
+        directory=tmp_path,
     )
     assert (ended.returncode, ended.stdout) == (0, "interrupted b'500'\n"), ended.stderr
 
@@ -349,6 +237,6 @@ def test_without_gevent_the_import_names_the_remedy():
         "except ImportError as error:\n"
         "    print(error)\n"
     )
-    said = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False)
+    said = python(source)
     assert said.stdout.startswith("tailrace.gevent needs gevent: ")
     assert said.stdout.endswith("; `pip install 'tailrace[gevent]'`\n")

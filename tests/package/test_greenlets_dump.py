@@ -10,7 +10,7 @@ from greenlet import getcurrent
 
 from tailrace.greenlets.dump import dump, text
 
-from .test_greenlets_hub import on_a_hub, settle
+from .test_greenlets_hub import on_a_hub, run_hub
 
 
 def of_the_application(door):
@@ -28,10 +28,10 @@ def test_greenlets_at_the_same_place_stand_together_and_the_most_frequent_first(
         door.wait()
 
     core.ask(*[other, *[stream] * 8])
-    settle()
+    run_hub()
     refresh = gevent.spawn(of_the_application, door)
     refresh.name = "refresh"
-    settle()
+    run_hub()
     said = text([greenlets])
     lines = said.splitlines()
     assert re.fullmatch(
@@ -50,7 +50,7 @@ def test_greenlets_at_the_same_place_stand_together_and_the_most_frequent_first(
     door.set()
     for each in list(greenlets.greenlets.values()):
         gevent.kill(each)
-    settle()
+    run_hub()
 
 
 @on_a_hub
@@ -61,7 +61,7 @@ def test_the_request_that_calls_dump_is_shown_with_its_own_stack(core, greenlets
         said.append(text([greenlets]))
 
     core.ask(asks)
-    settle()
+    run_hub()
     assert "request 1: GET /asks from 127.0.0.1:1, for 1.500 s, at\n" in said[0]
     assert said[0].endswith("in asks\n    said.append(text([greenlets]))")
 
@@ -76,7 +76,7 @@ def test_another_thread_may_ask(core, greenlets, ended):
         thread.join()
 
     core.ask(holds)
-    settle()
+    run_hub()
     assert ", in holds\n    thread." in said[0]
 
 
@@ -101,7 +101,7 @@ class Nameless(gevent.Greenlet):
 @on_a_hub
 def test_an_error_during_a_dump_is_written_and_not_raised(core, greenlets, ended):
     nameless = Nameless.spawn(gevent.sleep, 1000)
-    settle()
+    run_hub()
     dump()
     assert core.logged == [("warning", "greenlets: cannot read their stacks: LookupError('no name')")]
     nameless.kill()

@@ -9,15 +9,18 @@ from gevent.hub import Hub
 from greenlet import greenlet
 
 from tailrace.greenlets import scheduling
-from tailrace.greenlets.monitor import Monitor
+from tailrace.greenlets.monitor import WARN, Monitor
 
 from .fake_core import Core
 
-WARN = 0.1
+
+def next_begins(core):
+    """Meanwhile another request begins."""
+    core.requests += 1
 
 
 class Scripted(Core):
-    """answers: for each call of `blocked`, what it answers, and what happens meanwhile."""
+    """answers: for each call of `blocked`, what it answers, and what happens to the core meanwhile."""
 
     def __init__(self, answers):
         super().__init__()
@@ -28,7 +31,7 @@ class Scripted(Core):
         self.asked.append((round(age, 3), ring))
         ring, seconds, *happens = self.answers.pop(0) if self.answers else (-1, 0.0)
         for each in happens:
-            each()
+            each(self)
         return ring, seconds
 
 
@@ -49,10 +52,10 @@ def blocker():
     thread.join()
 
 
-def watched(ident, answers, warn=WARN, greenlets=None):
+def watched(ident, answers, greenlets=None):
     core = Scripted(answers)
     named = set()
-    monitor = Monitor(core, ident, 0, greenlets or {}, named, warn)
+    monitor = Monitor(core, ident, 0, greenlets or {}, named)
     monitor._over.acquire()
     return monitor, core, named
 
@@ -66,8 +69,9 @@ def kernel(monkeypatch):
     return says
 
 
-def begins_another(core):
-    return lambda: setattr(core, "requests", core.requests + 1)
+def logged(core):
+    """What was said, without whose fault it was."""
+    return [text.partition(" by ")[0] for _, text in core.logged]
 
 
 def test_a_blocked_hub_is_reported_when_detected_and_when_it_is_over(blocker):
@@ -97,115 +101,84 @@ def clock(monkeypatch):
 def test_a_hub_that_is_blocked_repeatedly_is_reported_once_a_second(blocker, clock):
     blockade = [(5, 0.05), (5, 0.101), (0, 0.15)]
 
-    def later():
+    def later(core):
         clock.now += 1.0
 
     monitor, core, _ = watched(blocker, [*blockade * 4, (5, 0.05, later), *blockade[1:]])
     monitor._run()
-    said = [text for _, text in core.logged]
-    assert [text.partition(" by ")[0] for text in said] == [
-        "the hub has been blocked for 0.101 s",
-        "the hub was blocked for 0.150 s",
-    ] * 2
-    assert "since the last report" not in said[0]
-    assert said[2].endswith("\n  and 3 times since the last report, for 0.450 s in all")
-
-
-def test_a_hub_that_stays_blocked_is_reported_when_the_second_is_over(blocker, clock):
-    blockade = [(5, 0.05), (5, 0.101), (0, 0.15)]
-
-    def later():
-        clock.now += 1.0
-
+    assert logged(core) == ["the hub has been blocked for 0.101 s", "the hub was blocked for 0.150 s"] * 2
+    assert "since the last report" not in core.logged[0][1]
+    assert core.logged[2][1].endswith("\n  and 3 times since the last report, for 0.450 s in all")
+    # One that stays blocked is reported when the second is over.
     monitor, core, _ = watched(blocker, [*blockade, (5, 0.05), (5, 0.101), (5, 0.201, later), (0, 3.0)])
     monitor._run()
-    assert [text.partition(" by ")[0] for _, text in core.logged[2:]] == [
-        "the hub has been blocked for 0.201 s",
-        "the hub was blocked for 3.000 s",
-    ]
+    assert logged(core)[2:] == ["the hub has been blocked for 0.201 s", "the hub was blocked for 3.000 s"]
 
 
 def test_calls_that_hold_the_interpreter_are_reported_once_a_second(blocker, clock):
-    monitor, core, _ = watched(blocker, [])
-    core.answers = [answer for _ in range(3) for answer in [(5, 0.4), (0, 0.401, begins_another(core))]]
+    monitor, core, _ = watched(blocker, [(5, 0.4), (0, 0.401, next_begins)] * 3)
     monitor._run()
     [(_, text)] = core.logged
     assert text.splitlines()[-1].startswith("  meanwhile no other thread of the process runs: run the call ")
 
 
-def test_a_hub_that_answers_in_time_is_not_reported(blocker):
-    monitor, core, _ = watched(blocker, [(5, 0.05), (0, 0.08)])
-    monitor._run()
-    assert not core.logged
-
-
-def test_a_hub_that_is_busy_with_many_greenlets_is_not_reported(blocker):
-    monitor, core, _ = watched(blocker, [])
-    core.answers = [(5, 0.05), *[(5, 0.1 * step, begins_another(core)) for step in range(1, 9)], (0, 0.9)]
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [(5, 0.05), (0, 0.08)],
+        # Busy with many greenlets.
+        [(5, 0.05), *[(5, 0.1 * step, next_begins) for step in range(1, 9)], (0, 0.9)],
+        # The wakeup was answered before the monitor ran.
+        [(5, 0.2), (0, 0.056, next_begins)],
+    ],
+    ids=["in time", "busy", "late monitor"],
+)
+def test_a_hub_that_answers_is_not_reported(blocker, answers):
+    monitor, core, _ = watched(blocker, answers)
     monitor._run()
     assert not core.logged
 
 
 def test_a_block_after_a_busy_time_is_measured_from_its_own_start(blocker):
-    monitor, core, _ = watched(blocker, [])
-    core.answers = [(5, 0.05), (5, 0.1, begins_another(core)), (5, 0.201), (0, 0.401)]
+    monitor, core, _ = watched(blocker, [(5, 0.05), (5, 0.1, next_begins), (5, 0.201), (0, 0.401)])
     monitor._run()
-    assert [text.partition(" by ")[0] for _, text in core.logged] == [
-        "the hub has been blocked for 0.101 s",
-        "the hub was blocked for 0.301 s",
-    ]
+    assert logged(core) == ["the hub has been blocked for 0.101 s", "the hub was blocked for 0.301 s"]
 
 
-def test_a_call_that_holds_the_interpreter_is_detected_by_the_delay_of_the_monitor(blocker):
-    monitor, core, _ = watched(blocker, [])
-    core.answers = [(5, 2.5), (0, 2.501, begins_another(core))]
+@pytest.mark.parametrize(
+    ("answers", "seconds"),
+    [
+        # Seen by the delay of the monitor itself, and between two checks.
+        ([(5, 2.5), (0, 2.501, next_begins)], "2.501"),
+        ([(5, 0.05), (5, 1.5, next_begins), (0, 1.51)], "1.510"),
+    ],
+)
+def test_a_call_that_holds_the_interpreter_is_reported_afterwards(blocker, answers, seconds):
+    monitor, core, _ = watched(blocker, answers)
     monitor._run()
     [(level, text)] = core.logged
     assert level == "warning"
     assert text.startswith(
-        "the hub was blocked for 2.501 s by a greenlet of the application, in a call that held the interpreter, which "
-        "is at (innermost first)\n  File "
+        f"the hub was blocked for {seconds} s by a greenlet of the application, in a call that held the interpreter, "
+        "which is at (innermost first)\n  File "
     )
     assert "in blocks" in text
 
 
-def test_a_wakeup_that_was_answered_before_the_monitor_ran_is_not_reported(blocker):
-    monitor, core, _ = watched(blocker, [])
-    core.answers = [(5, 0.2), (0, 0.056, begins_another(core))]
+@pytest.mark.parametrize(
+    ("of_thread", "delay", "answers", "reports"),
+    [
+        # The hub gets no processor; it computes; the monitor gets none.
+        ([(True, 5.0)] * 4, [], [(5, 0.05), (5, 0.1), (5, 0.2), (0, 0.25)], 0),
+        ([(True, 5.0), *[(True, 6.0)] * 3], [], [(5, 0.05), (5, 0.1), (0, 0.25)], 2),
+        ([(False, 5.0)] * 9, [1.0, 3.4], [(5, 2.5), (0, 2.501, next_begins)], 0),
+    ],
+)
+def test_time_without_a_processor_is_not_reported(blocker, kernel, of_thread, delay, answers, reports):
+    kernel.of_thread, kernel.delay = list(of_thread), list(delay)
+    monitor, core, _ = watched(blocker, answers)
     monitor._run()
-    assert not core.logged
-
-
-def test_a_call_that_held_the_interpreter_between_two_checks_is_reported(blocker):
-    monitor, core, _ = watched(blocker, [])
-    core.answers = [(5, 0.05), (5, 1.5, begins_another(core)), (0, 1.51)]
-    monitor._run()
-    [(_, text)] = core.logged
-    assert text.startswith("the hub was blocked for 1.510 s by ")
-    assert "held the interpreter" in text
-
-
-def test_a_hub_that_gets_no_processor_is_not_reported(blocker, kernel):
-    kernel.of_thread = [(True, 5.0)] * 4
-    monitor, core, _ = watched(blocker, [(5, 0.05), (5, 0.1), (5, 0.2), (0, 0.25)])
-    monitor._run()
-    assert not core.logged
-
-
-def test_a_request_that_computes_is_reported(blocker, kernel):
-    kernel.of_thread = [(True, 5.0), *[(True, 6.0)] * 3]
-    monitor, core, _ = watched(blocker, [(5, 0.05), (5, 0.1), (0, 0.25)])
-    monitor._run()
-    assert len(core.logged) == 2
-
-
-def test_a_monitor_that_gets_no_processor_reports_nothing(blocker, kernel):
-    kernel.of_thread = [(False, 5.0)] * 9
-    kernel.delay = [1.0, 3.4]
-    monitor, core, _ = watched(blocker, [])
-    core.answers = [(5, 2.5), (0, 2.501, begins_another(core))]
-    monitor._run()
-    assert not core.logged
+    assert len(core.logged) == reports
 
 
 def test_what_the_kernel_says_of_this_thread():
@@ -214,13 +187,6 @@ def test_what_the_kernel_says_of_this_thread():
     assert scheduling.of_thread(threading.get_native_id())[0]
     assert scheduling.of_thread(0) == (False, 0.0)
     assert scheduling.delay() >= 0
-
-
-def test_without_a_limit_nothing_is_reported(blocker):
-    monitor, core, _ = watched(blocker, [(5, 0.1), (5, 0.35), (5, 2.6), (0, 3.0)], warn=0.0)
-    monitor._run()
-    assert not core.logged
-    assert core.asked[:3] == [(0.1, 0), (0.35, 5), (0.6, 5)]
 
 
 @pytest.mark.parametrize(("request_id", "shown"), [(None, "request 17"), ("abc", "request 17, id abc")])
@@ -244,18 +210,12 @@ def test_a_callback_of_the_hub_is_named(blocker, monkeypatch):
 
 def test_a_request_that_keeps_the_hub_is_ended_at_its_deadline_and_named_once(blocker):
     running = greenlet()
-    late = (3, 17, "GET /x", 2.0, "the client got 504")
+    late = (3, 17, "GET /x", 2.0, "the response is 504")
     monitor, core, named = watched(blocker, [], greenlets={3: running})
     core.running[3] = (17, watched)
     interrupted = []
     core.interrupt = lambda *which: interrupted.append(which) or True
-    core.answers = [
-        (5, 0.05),
-        (5, 0.1),
-        (5, 0.3, lambda: core.overdue_now.append(late)),
-        (5, 0.6),
-        (0, 0.7),
-    ]
+    core.answers = [(5, 0.05), (5, 0.1), (5, 0.3, lambda core: core.overdue_now.append(late)), (5, 0.6), (0, 0.7)]
     monitor._run()
     assert interrupted == [(3, 17, running)], "the next time after a second"
     assert named == {17}
@@ -266,7 +226,7 @@ def test_a_request_that_keeps_the_hub_is_ended_at_its_deadline_and_named_once(bl
 
 def test_a_request_that_another_one_keeps_from_its_deadline_is_left_to_the_hub(blocker):
     monitor, core, named = watched(blocker, [(5, 0.05), (5, 0.1), (0, 0.7)], greenlets={3: greenlet()})
-    core.overdue_now = [(3, 17, "GET /x", 2.0, "the client got 504")]
+    core.overdue_now = [(3, 17, "GET /x", 2.0, "the response is 504")]
     core.interrupt = lambda *which: False
     monitor._run()
     assert not named
@@ -274,11 +234,11 @@ def test_a_request_that_another_one_keeps_from_its_deadline_is_left_to_the_hub(b
 
 
 def test_a_monitor_that_fails_says_so_and_ends(blocker):
-    monitor, core, _ = watched(blocker, [(5, 0.05, lambda: 1 // 0)])
+    monitor, core, _ = watched(blocker, [(5, 0.05, lambda core: 1 // 0)])
     monitor._run()
     [(level, text)] = core.logged
     assert level == "error"
-    said = "the hub monitor ended with an exception, so --hub-warn no longer has an effect; please report it\n"
+    said = "the hub monitor ended with an exception, so a blocked hub is no longer logged; please report it\n"
     assert text.startswith(f"{said}Traceback")
     assert monitor._over.acquire(timeout=0)
 

@@ -7,9 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from harness.addresses import free_address
-
 TESTS = Path(__file__).resolve().parents[1]
 COUNT = 100
 # Prints as many ports, and keeps them until its input ends.
@@ -19,20 +16,6 @@ from harness.addresses import free_address
 print(*[free_address().port for _ in range(int(sys.argv[1]))], flush=True)
 sys.stdin.read()
 """
-
-
-def listens(address, *options):
-    """A server's socket on the address, which sets these options first."""
-    opened = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET)
-    try:
-        for option in options:
-            opened.setsockopt(socket.SOL_SOCKET, option, 1)
-        opened.bind((address.host, address.port))
-        opened.listen()
-    except OSError:
-        opened.close()
-        raise
-    return opened
 
 
 def bound():
@@ -74,21 +57,3 @@ def test_no_port_is_given_twice_by_two_processes_of_tests_and_the_kernel():
     assert len(given) == 2 * COUNT
     assert len(given) == len(set(given))
     assert not set(given) & set(by_kernel)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-@pytest.mark.parametrize("options", [[socket.SO_REUSEADDR], [socket.SO_REUSEPORT, socket.SO_REUSEADDR]])
-def test_a_server_may_listen_on_it_again_and_again_and_no_second_one_beside_it(host, options):
-    address = free_address(host)
-    for _ in range(3):
-        # Its connection stays in TIME_WAIT, as after the end of a server.
-        with listens(address, *options) as server, address.connect() as client:
-            server.accept()[0].close()
-            assert client.recv(1) == b""
-            with pytest.raises(OSError, match="in use"):
-                listens(address, socket.SO_REUSEADDR)
-
-
-def test_nothing_listens_on_it_before():
-    with pytest.raises(ConnectionRefusedError):
-        free_address().connect()

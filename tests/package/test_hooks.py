@@ -9,6 +9,7 @@ from tailrace import RequestTimeout
 from tailrace.errors import ConfigError, HookError, LoadError
 from tailrace.master.plan import LEAVING
 from tailrace.worker import hooks
+from tailrace.worker.debug import Stopped
 from tailrace.worker.hooks import Hooks, WorkerInfo
 
 WORKER = WorkerInfo(number=2, pid=4711, generation=1)
@@ -32,7 +33,7 @@ def test_without_a_module_there_are_no_hooks_and_calls_do_nothing():
     none.post_fork(WORKER)
     none.worker_start(WORKER)
     none.follow()
-    assert none.around(str, debug=False, gevent=False) is str
+    assert none.around(str, gevent=False) is str
     none.worker_stop(WORKER, 1.0)
     none.worker_exit(WORKER)
     none.on_exit()
@@ -45,9 +46,7 @@ def test_each_hook_is_called_with_what_it_takes(modules, caplog):
     found.on_start()
     found.post_fork(WORKER)
     found.worker_start(WORKER)
-    assert (
-        found.around(lambda environ, start_response: environ, debug=False, gevent=False)("environ", None) == "environ"
-    )
+    assert found.around(lambda environ, start_response: environ, gevent=False)("environ", None) == "environ"
     found.worker_stop(WORKER, 1.0)
     ended = WorkerInfo(2, 4711, 1, exit_signal=signal.SIGKILL)
     found.worker_exit(ended)
@@ -205,25 +204,18 @@ def test_a_failing_hook_at_an_end_is_logged_with_its_traceback(modules, caplog, 
     assert "in boom" in record.getMessage()
 
 
-@pytest.mark.parametrize(
-    ("error", "modes"),
-    [
-        (RequestTimeout, {"debug": False, "gevent": False}),
-        (KeyboardInterrupt, {"debug": False, "gevent": False}),
-        (SystemExit, {"debug": True, "gevent": False}),
-    ],
-)
-def test_what_interrupts_a_request_passes_through_its_hook(modules, caplog, error, modes):
+@pytest.mark.parametrize("error", [RequestTimeout, KeyboardInterrupt, Stopped])
+def test_what_interrupts_a_request_passes_through_its_hook(modules, caplog, error):
     modules(interrupted="def pre_request(environ): raise environ\n")
     with pytest.raises(error):
-        hooks.read("interrupted").around(None, **modes)(error(), None)
+        hooks.read("interrupted").around(None, gevent=False)(error(), None)
     assert not caplog.records
 
 
 def test_the_end_of_a_greenlet_passes_through_its_hook(modules, caplog):
     greenlet = pytest.importorskip("greenlet")
     modules(interrupted="def pre_request(environ): raise environ\n")
-    application = hooks.read("interrupted").around(lambda environ, start_response: "called", debug=False, gevent=True)
+    application = hooks.read("interrupted").around(lambda environ, start_response: "called", gevent=True)
     with pytest.raises(greenlet.GreenletExit):
         application(greenlet.GreenletExit(), None)
     assert application(SystemExit(), None) == "called"
@@ -232,7 +224,7 @@ def test_the_end_of_a_greenlet_passes_through_its_hook(modules, caplog):
 
 def test_the_application_with_a_hook_has_its_attributes(modules):
     modules(one="def pre_request(environ): pass\n")
-    assert hooks.read("one").around(lambda: 0, debug=False, gevent=False).__qualname__.endswith("<lambda>")
+    assert hooks.read("one").around(lambda: 0, gevent=False).__qualname__.endswith("<lambda>")
 
 
 def test_the_alarm_of_a_stop_is_taken_back(modules):
@@ -244,7 +236,7 @@ def test_the_alarm_of_a_stop_is_taken_back(modules):
 
 
 def test_the_time_of_a_stop_and_its_end_by_force_are_within_what_the_master_waits():
-    assert hooks.LEAST_TO_STOP + hooks._BY_FORCE_AFTER < LEAVING
+    assert hooks.MIN_TO_STOP + hooks._BY_FORCE_AFTER < LEAVING
 
 
 @pytest.mark.parametrize(

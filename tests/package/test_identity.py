@@ -4,10 +4,9 @@ import logging
 import os
 import pwd
 import stat
-import subprocess
-import sys
 
 import pytest
+from harness.programs import printed
 
 from tailrace.errors import ConfigError
 from tailrace.logs import log
@@ -15,15 +14,6 @@ from tailrace.system import identity
 from tailrace.system.identity import Identity
 
 administrator = pytest.mark.skipif(os.geteuid() != 0, reason="only the administrator may change the user")
-
-
-def run(source, *arguments):
-    """What a process prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", source, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_nothing_asked_is_nobody():
@@ -84,7 +74,7 @@ except Exception as error:
 @administrator
 def test_the_user_changes_for_good():
     entry = pwd.getpwnam("nobody")
-    changed, good, refused = run(BECOME).splitlines()
+    changed, good, refused = printed(BECOME).splitlines()
     groups = os.getgrouplist("nobody", entry.pw_gid)
     uids, gids = (entry.pw_uid,) * 3, (entry.pw_gid,) * 3
     assert changed == f"{uids} {gids} {groups} {entry.pw_dir} nobody True"
@@ -103,7 +93,7 @@ def test_a_user_without_an_entry_keeps_no_group_of_the_administrator():
         "identity.identity('54321', '54322').become()\n"
         "print(os.getresuid(), os.getresgid(), os.getgroups())\n"
     )
-    assert run(source) == "(54321, 54321, 54321) (54322, 54322, 54322) [54322]\n"
+    assert printed(source) == "(54321, 54321, 54321) (54322, 54322, 54322) [54322]\n"
 
 
 @administrator
@@ -149,5 +139,5 @@ def test_a_python_that_the_user_cannot_read_is_one_line(tmp_path):
         "except identity.ConfigError as error:\n"
         "    print(error)\n"
     )
-    said = run(source, tmp_path / "lib" / "os.py")
+    said = printed(source, tmp_path / "lib" / "os.py")
     assert said.startswith(f"user 54321 cannot read Python's own modules in {tmp_path}/lib; install Python")

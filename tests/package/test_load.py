@@ -38,7 +38,7 @@ def test_a_bare_module_means_application_or_app(modules):
     assert called(load("both")) == [b"application"]
 
 
-def test_dotted_modules_and_attributes(modules):
+def test_dotted_modules_and_attributes_need_no_installation(modules):
     source = """
         class Config:
             class inner:
@@ -49,11 +49,6 @@ def test_dotted_modules_and_attributes(modules):
         """
     modules({"branch/__init__": "", "branch/wsgi": source})
     assert called(load("branch.wsgi:config.inner.app")) == [b"inner"]
-
-
-def test_a_project_directory_is_found_without_installing_it(modules):
-    modules({"mysite/__init__": "", "mysite/wsgi": "application = lambda environ, start_response: [b'django']"})
-    assert called(load("mysite.wsgi")) == [b"django"]
 
 
 def test_a_factory_by_flag_or_by_call(modules):
@@ -147,34 +142,53 @@ def test_what_is_no_specification_is_refused(modules, wrong):
     assert re.search(r"write module:callable|neither the name of a module|after the colon", message), message
 
 
-def test_a_missing_module_names_the_nearest(modules):
-    directory = modules(shopping=APP)
-    message = str(refusal("shoping:app"))
-    assert f"no module named 'shoping' in {directory}" in message
-    assert message.endswith("did you mean shopping?")
+MYSITE = {"mysite/__init__": "from .core import app", "mysite/core": APP, "mysite/wsgi": APP, "flat": APP}
+SHOP = """
+from functools import partial
+from json import dump
+class Thing:
+    def __call__(self, environ, start_response): return []
+class config:
+    application = None
+server = Thing()
+def wsgi(environ, start_response): return []
+def create_app(): return wsgi
+def one(request): return request
+text = "text"
+application = None
+"""
 
 
-def test_a_missing_module_without_a_near_one_says_where_to_look(modules):
-    modules()
-    message = str(refusal("zzz:app"))
-    assert "--chdir" in message
-    assert sys.executable in message
-
-
-def test_a_missing_module_in_a_subdirectory_is_pointed_at(modules):
-    modules({"src/shop": APP})
-    assert str(refusal("shop:app")).endswith("but src/shop.py exists; add --chdir src")
-
-
-def test_a_missing_submodule_names_the_nearest(modules):
-    modules({"mysite/__init__": "", "mysite/wsgi": APP})
-    assert str(refusal("mysite.wgsi:app")) == "no module named 'mysite.wgsi'; did you mean mysite.wsgi?"
-
-
-def test_a_dot_in_place_of_the_colon_is_noticed(modules):
-    modules({"mysite/__init__": "from .core import app", "mysite/core": APP, "flat": APP})
-    assert str(refusal("mysite.app")).endswith("did you mean mysite:app?")
-    assert str(refusal("flat.app")).endswith("did you mean flat:app?")
+@pytest.mark.parametrize(
+    ("specification", "said"),
+    [
+        ("shp:app", r"no module named 'shp' in /.*; did you mean shop\?$"),
+        ("zzz:app", r"nor installed for /\S+; start in the directory that contains it, name that .* --chdir"),
+        ("deep:app", "but src/deep.py exists; add --chdir src$"),
+        ("mysite.wgsi:app", r"^no module named 'mysite.wgsi'; did you mean mysite.wsgi\?$"),
+        ("mysite.app", r"did you mean mysite:app\?$"),
+        ("flat.app", r"did you mean flat:app\?$"),
+        ("plain", r"neither `application` nor `app`; did you mean plain\.wsgi\?$"),
+        ("./shp.py", r"^./shp.py: no such file; did you mean shop.py\?$"),
+        ("./mysite", "is a directory"),
+        ("manage:app", r"sys\.exit\(2\)"),
+        ("shop:app", "shop has no 'app'; these could be the application: shop:server, shop:wsgi, shop:create_app"),
+        ("shop:config.aplication", r"^shop:config has no 'aplication'; did you mean application\?$"),
+        ("shop:text", "a str is not callable"),
+        ("shop", "None is not callable"),
+        ("shop:create_app", r"add --factory or write the call: shop:create_app\(\)$"),
+        ("shop:one", "takes two arguments"),
+        ("shop:wsgi()", "cannot be called without arguments"),
+        ("--factory shop:wsgi", "omit --factory if"),
+        ("--factory shop:text", "cannot be a factory"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_line_with_the_remedy(modules, specification, said):
+    modules(
+        {**MYSITE, "plain/__init__": "", "plain/wsgi": APP, "src/deep": APP}, shop=SHOP, manage="raise SystemExit(2)"
+    )
+    flag, _, name = specification.rpartition(" ")
+    assert re.search(said, str(refusal(name, factory=bool(flag))))
 
 
 def test_an_import_error_inside_the_application_keeps_its_traceback(modules):
@@ -211,35 +225,6 @@ def test_other_failures_inside_the_application_keep_their_traceback(modules, sou
         assert "tailrace/cli/" not in error.user_traceback
 
 
-def test_a_script_that_exits_is_recognised(modules):
-    modules(manage="import sys\nsys.exit(2)\n")
-    assert "sys.exit(2)" in str(refusal("manage:app"))
-
-
-def test_a_missing_attribute_lists_what_looks_like_an_application(modules):
-    modules(
-        shop="""
-        from functools import partial
-        from json import dump
-        class Thing:
-            def __call__(self, environ, start_response): return []
-        server = Thing()
-        def wsgi(environ, start_response): return []
-        def create_app(): return wsgi
-        def helper(one): return one
-        value = 3
-        """
-    )
-    message = str(refusal("shop:app"))
-    assert message == ("shop has no 'app'; these could be the application: shop:server, shop:wsgi, shop:create_app()")
-    assert "shop:wsgi" in str(refusal("shop"))
-
-
-def test_a_missing_deeper_attribute_names_the_nearest(modules):
-    modules(shop="class config:\n    application = None\n")
-    assert str(refusal("shop:config.aplication")) == "shop:config has no 'aplication'; did you mean application?"
-
-
 @pytest.mark.parametrize(
     "source",
     [
@@ -254,38 +239,12 @@ def test_an_asgi_application_is_recognised(modules, source):
     assert "is an ASGI application" in str(refusal("shop:app"))
 
 
-def test_what_is_not_callable_is_refused(modules):
-    modules(shop="app = 'text'\napplication = None")
-    assert "a str is not callable" in str(refusal("shop:app"))
-    assert "None is not callable" in str(refusal("shop"))
-    assert "cannot be a factory" in str(refusal("shop:app", factory=True))
-
-
-def test_a_factory_that_was_not_called_is_recognised(modules):
-    modules(shop="def create_app(): ...\ndef one(request): ...")
-    assert str(refusal("shop:create_app")).endswith("add --factory or write the call: shop:create_app()")
-    assert "takes two arguments" in str(refusal("shop:one"))
-
-
-def test_an_application_that_was_named_a_factory_is_recognised(modules):
-    modules(shop=APP)
-    assert "omit --factory if" in str(refusal("shop:app", factory=True))
-    assert "cannot be called without arguments" in str(refusal("shop:app()"))
-
-
 def test_a_factory_that_fails_keeps_its_traceback(modules):
     modules(shop="def create_app(mode='x'):\n    return {}[mode]\n")
     error = refusal("shop:create_app('absent')")
     assert str(error) == "calling shop:create_app('absent') failed: KeyError: 'absent'"
     assert "in create_app" in error.user_traceback
     assert "load.py" not in error.user_traceback
-
-
-def test_a_missing_file_names_the_nearest(modules):
-    directory = modules(hello=APP)
-    assert str(refusal("./helo.py")) == "./helo.py: no such file; did you mean hello.py?"
-    (directory / "folder").mkdir()
-    assert "is a directory" in str(refusal("./folder"))
 
 
 def test_proxies_that_raise_on_attribute_access_do_not_prevent_a_suggestion(tmp_path, monkeypatch):
@@ -295,12 +254,6 @@ def test_proxies_that_raise_on_attribute_access_do_not_prevent_a_suggestion(tmp_
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(LoadError, match=r"shop_with_proxies has no 'ap'; .*shop_with_proxies:app"):
         load("shop_with_proxies:ap")
-
-
-def test_a_package_with_a_module_for_wsgi_is_answered_with_it(modules):
-    modules({"mysite/__init__": "", "mysite/wsgi": "def application(environ, start_response): ..."})
-    with pytest.raises(LoadError, match=r"neither `application` nor `app`; did you mean mysite\.wsgi\?$"):
-        load("mysite")
 
 
 def test_the_file_that_the_readme_shows_is_an_application(modules):

@@ -5,11 +5,21 @@ import socket
 
 import pytest
 from harness.settings import server_settings
+from harness.tools import need_module
 from package.in_status import told, worker
+from package.plan_bench import a_worker
 
 from tailrace.errors import ConfigError
 from tailrace.master import status, workers
 from tailrace.master.status import Backoff, States
+
+
+def test_a_sampler_of_an_env_file_that_is_unknown_is_warned_of(tmp_path, caplog):
+    need_module("opentelemetry.exporter.otlp.proto.http")
+    (tmp_path / "env").write_text("OTEL_TRACES_SAMPLER=sometimes\n")
+    settings = server_settings(otlp_endpoint="http://127.0.0.1:4318", env_file=str(tmp_path / "env"))
+    status.opened(settings, kept=lambda address: None)
+    assert "--otlp-endpoint: OTEL_TRACES_SAMPLER='sometimes' is unknown" in caplog.text
 
 
 def test_a_process_that_ends_again_and_again_is_replaced_later_and_later():
@@ -27,7 +37,7 @@ def test_a_process_that_ends_again_and_again_is_replaced_later_and_later():
 
 
 def test_the_state_of_a_worker_has_the_time_of_its_change():
-    states, worker = States(), workers.Worker(1, 0, 1, 100, 0.0)
+    states, worker = States(), a_worker()
 
     def of(phase):
         worker.phase = phase
@@ -49,10 +59,10 @@ def opened(text, kept=lambda address: None, option="status"):
     return status.opened(server_settings(**{"app": "shop:app", option: text}), kept=kept)
 
 
-@pytest.mark.parametrize("option", ["status", "agent"])
+@pytest.mark.parametrize("option", ["status", "haproxy_agent"])
 @pytest.mark.parametrize("text", ["fd://3", "nonsense", "http://127.0.0.1:9000", "127.0.0.1:99999"])
 def test_a_text_that_is_no_address_is_a_mistake_in_the_settings(text, option):
-    with pytest.raises(ConfigError, match=rf"^--{option} "):
+    with pytest.raises(ConfigError, match=rf"^--{option.replace('_', '-')} "):
         opened(text, option=option)
 
 
@@ -84,10 +94,10 @@ class Forked:
         pass
 
 
-@pytest.mark.parametrize("option", ["status", "agent"])
+@pytest.mark.parametrize("option", ["status", "haproxy_agent"])
 @pytest.mark.parametrize("program", [None, "/usr/bin/py-spy"])
 def test_the_start_line_says_once_what_status_cannot_show(monkeypatch, caplog, option, program):
-    monkeypatch.setattr(status.stacks, "program", lambda: program)
+    monkeypatch.setattr("tailrace.stacks.pyspy.program", lambda: program)
     monkeypatch.setattr(status.Status, "_fork", lambda *arguments: Forked())
     found = opened("127.0.0.1:0", option=option)
     found.publish(told(worker()), 8)

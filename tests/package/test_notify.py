@@ -41,7 +41,6 @@ def standin(request, tmp_path):
 
 def test_each_report_is_one_datagram_of_variables(standin):
     manager = notify.manager({"NOTIFY_SOCKET": standin.variable}, os.getpid())
-    assert manager.listens
     manager.ready("2 workers serve")
     assert standin.told() == ["READY=1", "STATUS=2 workers serve"]
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
@@ -51,8 +50,6 @@ def test_each_report_is_one_datagram_of_variables(standin):
     name, _, value = moment.partition("=")
     assert name == "MONOTONIC_USEC"
     assert before <= int(value) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-    manager.status("one worker failed")
-    assert standin.told() == ["STATUS=one worker failed"]
     manager.watchdog()
     assert standin.told() == ["WATCHDOG=1"]
     manager.main_process(4711, "2 workers serve")
@@ -64,14 +61,13 @@ def test_each_report_is_one_datagram_of_variables(standin):
 
 def test_a_status_is_one_line_whatever_is_in_it(standin):
     manager = notify.manager({"NOTIFY_SOCKET": standin.variable}, os.getpid())
-    manager.status("failed:\nMAINPID=1")
-    assert standin.told() == ["STATUS=failed: MAINPID=1"]
+    manager.stopping("failed:\nMAINPID=1")
+    assert standin.told() == ["STOPPING=1", "STATUS=failed: MAINPID=1"]
     manager.close()
 
 
 def test_without_a_manager_reports_do_nothing(caplog):
     manager = notify.manager({}, os.getpid())
-    assert not manager.listens
     manager.ready("serves")
     manager.watchdog()
     manager.close()
@@ -94,7 +90,7 @@ def test_a_manager_that_is_gone_is_warned_of_once_and_may_come_back(tmp_path, ca
 
 @pytest.mark.parametrize("address", ["vsock:2:1234", "relative"])
 def test_an_address_of_another_kind_is_warned_of(address, caplog):
-    assert not notify.manager({"NOTIFY_SOCKET": address}, 1).listens
+    notify.manager({"NOTIFY_SOCKET": address}, 1).ready("serves")
     assert "neither a path nor an abstract name" in caplog.text
 
 
@@ -138,31 +134,28 @@ import os
 from tailrace.master import notify
 from tailrace.system import addresses, sockets
 passed = notify.passed_sockets(os.environ, os.getpid())
-listeners = [sockets.bind(addresses.parse(each.bind)) for each in passed]
-for each, listener in zip(passed, listeners):
-    print(each.name, each.bind, listener.url, os.get_inheritable(each.descriptor))
+for each in passed:
+    listener = sockets.bind(addresses.InheritedAddress(each))
+    print(each, listener.url, os.get_inheritable(each))
 print([name for name in os.environ if name.startswith("LISTEN_")])
 """
 
 
-def test_passed_sockets_are_taken_with_their_names():
+def test_passed_sockets_are_taken():
     with socket.create_server(("127.0.0.1", 0)) as web, socket.create_server(("::1", 0), family=socket.AF_INET6) as six:
         descriptors = [web.fileno(), six.fileno()]
         command = [sys.executable, "-c", ACTIVATE, "web:six", ",".join(map(str, descriptors)), "-c", TAKE]
         done = subprocess.run(command, pass_fds=descriptors, capture_output=True, text=True, check=True, timeout=60)
         assert done.stdout.splitlines() == [
-            f"web fd://3 http://127.0.0.1:{web.getsockname()[1]} False",
-            f"six fd://4 http://[::1]:{six.getsockname()[1]} False",
+            f"3 http://127.0.0.1:{web.getsockname()[1]} False",
+            f"4 http://[::1]:{six.getsockname()[1]} False",
             "[]",
         ]
 
 
-def test_no_socket_was_passed():
+def test_sockets_for_another_process_are_left_alone(caplog):
     assert notify.passed_sockets({}, 12) == []
     assert notify.passed_sockets({"LISTEN_PID": "12", "LISTEN_FDS": "0"}, 12) == []
-
-
-def test_sockets_for_another_process_are_left_alone(caplog):
     assert notify.passed_sockets({"LISTEN_PID": "11", "LISTEN_FDS": "1"}, 12) == []
     assert "the sockets are not used, since they were passed to process 11, and this is process 12" in caplog.text
 

@@ -1,10 +1,10 @@
 """The options table, and what derives from it."""
 
+import importlib
 import json
 import re
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 from types import UnionType
 from typing import Literal, Union, get_args, get_origin, get_type_hints
@@ -23,18 +23,6 @@ from tailrace.paste import keywords
 from tailrace.system.cgroup import Machine
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def test_the_core_wants_exactly_the_settings_of_the_table():
-    assert set(server_settings().core()) == set(_tailrace.SETTINGS)
-
-
-def test_the_core_has_the_defaults_of_the_table():
-    assert _tailrace.settings_as_read(server_settings().core()) == _tailrace.settings_as_read()
-
-
-def test_the_settings_of_a_server_have_a_field_for_each_row():
-    assert [field.name for field in fields(ServerSettings)] == ["machine", *(option.name for option in OPTIONS)]
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
@@ -63,7 +51,7 @@ def fits(value, hint):
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_a_row_is_complete(option):
     assert option.group in GROUPS
-    assert re.fullmatch(r"[a-z]+(_[a-z]+|_404)*", option.name)
+    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", option.name)
     assert option.help.endswith("."), "a help text is made of sentences"
     assert option.details == "" or option.details.endswith((".", "`")), option.details
     assert re.fullmatch(r"(-[a-z])?", option.short)
@@ -111,6 +99,14 @@ def test_the_documentation_follows_the_table():
     assert checked.returncode == 0, checked.stderr
 
 
+def test_a_keyword_may_be_none_where_none_is_the_default():
+    stub = (ROOT / "tailrace" / "embed" / "keywords.pyi").read_text()
+    without_value = [option.name for option in OPTIONS if option.default is None]
+    assert all(from_keywords({name: None})[name].value is None for name in without_value)
+    typed = dict(re.findall(r"^    (\w+): (.+)$", stub, re.MULTILINE))
+    assert all(typed[name].endswith(" | None") for name in without_value if name in typed)
+
+
 def test_the_page_says_of_each_option_where_it_is_absent_and_why():
     page = (ROOT / "docs" / "options.md").read_text()
     for option in OPTIONS:
@@ -148,19 +144,25 @@ def core(listener, **changed):
     )
 
 
-def test_the_documented_atoms_are_those_of_the_core(listener):
-    for atom in options.ACCESS_LOG_ATOMS:
+@pytest.fixture
+def atoms(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    return importlib.import_module("access_log_atoms")
+
+
+def test_the_documented_atoms_are_those_of_the_core(listener, atoms):
+    for atom, _ in _tailrace.ATOMS:
         core(listener, access_log="/dev/null", access_log_format=f"<{{{atom}}}>")
-    for letter in options.ACCESS_LOG_LETTERS:
+    for letter in atoms.LETTERS:
         name = "HTTP_X" if letter.endswith("e)s") else "X-Y"
         core(listener, access_log="/dev/null", access_log_format=f"<{letter.replace('NAME', name)} %(s)s>")
-    for field in options.ACCESS_LOG_FIELDS:
+    for field in atoms.FIELDS:
         core(listener, access_log="/dev/null", access_log_format=f"<{{{field.replace('NAME', 'X-Y')}}}>")
     with pytest.raises(
         ValueError, match=r"unknown atom \{clinet\}; did you mean \{client\}\?; write fields as .*; or choose from"
     ) as caught:
         core(listener, access_log="/dev/null", access_log_format="{clinet}")
-    assert set(re.findall(r"\w+", str(caught.value).partition("choose from ")[2])) == set(options.ACCESS_LOG_ATOMS)
+    assert str(caught.value).partition("choose from ")[2].split(", ") == [atom for atom, _ in _tailrace.ATOMS]
 
 
 def test_the_core_names_unknown_and_missing_settings(listener):
@@ -201,24 +203,6 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize(
-    ("changed", "memory"),
-    [
-        ({}, (512, 256, 128)),
-        ({"client_memory": 64 * MIB}, (64, 32, 16)),
-        ({"response_buffer": 16 * MIB}, (512, 16, 128)),
-        # As much more as one of them asks for, and a quarter of all for the rest.
-        ({"response_buffer": 1024 * MIB, "body_buffer": 128 * MIB}, (1536, 1024, 128)),
-        ({"client_memory": 512 * MIB, "response_buffer": 1024 * MIB}, (512, 1024, 128)),
-        ({"body_buffer": 0}, (512, 256, 0)),
-    ],
-)
-def test_client_memory_is_divided_between_responses_bodies_and_the_rest(changed, memory):
-    settings = server_settings(**changed).core()
-    told = (settings["client_memory"], settings["response_buffer"], settings["body_buffer"])
-    assert told == tuple(size * MIB for size in memory)
-
-
-@pytest.mark.parametrize(
     ("limit", "workers", "changed", "memory"),
     [
         (None, 100, {}, 512),
@@ -232,30 +216,12 @@ def test_client_memory_is_divided_between_responses_bodies_and_the_rest(changed,
         (1, 1024, {}, 16),
         # What was chosen counts.
         (64, 1, {"client_memory": 256 * MIB}, 256),
-        (512, 2, {"response_buffer": 60 * MIB, "body_buffer": 60 * MIB}, 160),
     ],
 )
 def test_client_memory_fits_the_limit_of_the_container(limit, workers, changed, memory):
     machine = Machine(4, memory=None if limit is None else limit * MIB)
     settings = server_settings(machine=machine, workers=workers, **changed).core()
     assert settings["client_memory"] == memory * MIB
-
-
-@pytest.mark.parametrize(
-    ("changed", "memory"),
-    [
-        ({}, 64),
-        ({"client_memory": 64 * MIB}, 8),
-        ({"body_buffer": 1024 * MIB}, 64),
-        # A small body is in memory even where larger ones never are.
-        ({"body_buffer": 0}, 1),
-        ({"body_memory": 100 * MIB}, 100),
-        ({"body_memory": 0}, 0),
-    ],
-)
-def test_one_body_may_have_half_of_the_memory_of_all_bodies(changed, memory):
-    settings = server_settings(**changed).core()
-    assert settings["body_memory"] == memory * MIB
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,16 @@ def test_pserve_finds_the_runner():
 
 
 def test_a_section_is_read_like_the_command_line(served):
-    paste.serve(app, {"here": "/srv", "__file__": "x.ini"}, threads="4", max_body="10MiB", **{"idle-timeout": "5s"})
+    paste.serve(
+        app, {"here": "/srv", "__file__": "x.ini"}, threads="4", max_body="10MiB", **{"keepalive-timeout": "5s"}
+    )
     ((settings, application),) = served
     assert application is app
-    assert (settings["threads"].value, settings["max_body"].value, settings["idle_timeout"].value) == (4, 10 << 20, 5.0)
+    assert (settings["threads"].value, settings["max_body"].value, settings["keepalive_timeout"].value) == (
+        4,
+        10 << 20,
+        5.0,
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,22 @@
 """The pid file: one master for one file. Tests that change a process for good run in a process of their own."""
 
+import errno
+import fcntl
 import os
 import stat
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 
 import pytest
+from harness.programs import printed
 
 from tailrace.errors import ConfigError
+from tailrace.system import pidfile
 from tailrace.system.pidfile import PidFile
 
 administrator = pytest.mark.skipif(os.geteuid() != 0, reason="only the administrator may change the user")
-
-
-def run(source, *arguments):
-    """What a process prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", source, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_a_pid_file_is_written_and_removed(tmp_path, monkeypatch):
@@ -81,6 +77,57 @@ def test_a_temporary_file_of_a_killed_server_with_the_same_number_is_replaced(tm
     assert [each.name for each in tmp_path.iterdir()] == ["app.pid"]
 
 
+def test_of_servers_that_begin_at_once_one_has_the_file(tmp_path):
+    source = """
+import sys, time
+from tailrace.errors import ConfigError
+from tailrace.system import pidfile
+file = pidfile.PidFile(sys.argv[1])
+check = file.check
+file.check = lambda: (check(), time.sleep(0.05))
+sys.stdin.read()
+try:
+    file.claim()
+except ConfigError as error:
+    print("refused" if "is already running" in str(error) else error)
+else:
+    print("claimed", flush=True)
+sys.stdin.close()
+time.sleep(60)
+"""
+    reader, writer = os.pipe()
+    arguments = [sys.executable, "-c", source, str(tmp_path / "app.pid")]
+    started = [subprocess.Popen(arguments, stdin=reader, stdout=subprocess.PIPE, text=True) for _ in range(6)]
+    os.close(reader)
+    os.close(writer)
+    with ExitStack() as stack:
+        for each in started:
+            stack.enter_context(each)
+            stack.callback(each.kill)
+        assert sorted(each.stdout.readline() for each in started) == ["claimed\n"] + ["refused\n"] * 5
+
+
+def test_a_directory_that_another_program_has_locked_does_not_prevent_a_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(pidfile, "_MAX_LOCK_WAIT", 0.0)
+    directory = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        PidFile(str(tmp_path / "app.pid")).claim()
+    finally:
+        os.close(directory)
+    assert (tmp_path / "app.pid").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_full_disk_leaves_no_temporary_file(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(ConfigError, match="No space left on device"):
+        PidFile(str(tmp_path / "app.pid")).claim()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_dead_and_unreaped_owner_is_none(tmp_path):
     path = tmp_path / "app.pid"
     with subprocess.Popen(["true"]) as process:
@@ -138,7 +185,7 @@ def test_a_pid_file_in_a_directory_of_the_administrator():
     # Not pytest's own directory, which other users may not enter.
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
         os.chmod(directory, 0o755)
-        rewritten, emptied, refused = run(PID_FILE, f"{directory}/app.pid").splitlines()
+        rewritten, emptied, refused = printed(PID_FILE, f"{directory}/app.pid").splitlines()
     assert rewritten == "True"
     assert emptied == "''"
     assert f"no permission to create a file in {directory}; choose another directory" in refused

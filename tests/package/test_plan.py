@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from package.plan_bench import GRACEFUL, Bench
+from package.plan_bench import AGED, GRACEFUL, Bench, a_worker
 
 from tailrace.master.hang import WRITING
 from tailrace.master.plan import (
@@ -24,7 +24,7 @@ from tailrace.master.plan import (
     SlowBoot,
     Verdict,
 )
-from tailrace.master.workers import Draining, Killed, Worker
+from tailrace.master.workers import Draining, Killed
 from tailrace.worker.announce import LOADING_AFTER
 
 
@@ -87,8 +87,7 @@ def test_all_workers_are_forked_again_at_once_when_none_serves():
 
 def test_a_worker_that_dies_before_it_serves_is_tried_again_later_and_later():
     bench = Bench(2).serve()
-    bench.now += 5
-    bench.dies(bench.worker(1))
+    bench.dies(bench.worker(1), after=5)
     delays = []
     bench.forks()
     for _ in range(8):
@@ -97,35 +96,30 @@ def test_a_worker_that_dies_before_it_serves_is_tried_again_later_and_later():
     assert delays == [1, 2, 4, 8, 16, LONGEST_DELAY, LONGEST_DELAY, LONGEST_DELAY]
     # Once it has served it is one that has served.
     bench.all_ready()
-    bench.now += 5
-    bench.dies(bench.worker(1))
+    bench.dies(bench.worker(1), after=5)
     assert bench.forks() == [1]
     bench.dies(bench.booting()[0])
     assert delay(bench, 1) == FIRST_DELAY
 
 
+def keeps_failing(bench, times):
+    """The first worker dies, and so do its successors before they serve."""
+    bench.dies(bench.worker(1), after=5)
+    for _ in range(times):
+        delay(bench, 1)
+        bench.dies(bench.booting()[0])
+
+
 def test_the_delay_of_one_worker_number_does_not_delay_others():
     bench = Bench(3).serve()
-    bench.now += 5
-    bench.dies(bench.worker(1))
-    bench.forks()
-    for _ in range(5):
-        bench.dies(bench.booting()[0])
-        delay(bench, 1)
-    bench.dies(bench.booting()[0])
+    keeps_failing(bench, 6)
     bench.dies(bench.worker(2))
     assert bench.forks() == [2]
 
 
 def test_the_delay_after_failures_is_short_while_no_worker_serves():
     bench = Bench(2).serve()
-    bench.now += 5
-    bench.dies(bench.worker(1))
-    bench.forks()
-    for _ in range(6):
-        bench.dies(bench.booting()[0])
-        delay(bench, 1)
-    bench.dies(bench.booting()[0])
+    keeps_failing(bench, 7)
     last = bench.now
     bench.dies(bench.worker(2))
     assert bench.forks() == [2]
@@ -135,7 +129,7 @@ def test_the_delay_after_failures_is_short_while_no_worker_serves():
 def test_a_successor_that_fails_does_not_delay_the_successors_of_others():
     bench = Bench(2).serve()
     for worker in bench.plan.serving:
-        worker.due = "has reached its lifetime"
+        worker.due = AGED
     assert bench.forks() == [1]
     bench.dies(bench.booting()[0])
     assert bench.forks() == [2]
@@ -160,25 +154,21 @@ def test_a_reload_replaces_one_worker_after_the_other_each_when_its_successor_se
 
 
 def test_a_reload_says_when_it_is_complete():
-    bench = Bench(2, now=2.0).serve()
-    bench.plan.reload(bench.now)
+    bench = Bench(2, now=2.0).serve().reload()
     bench.now += 5
     bench.serve()
     assert [action for action in bench.done if isinstance(action, Reloaded)] == [Reloaded(5)]
 
 
 def test_new_code_that_does_not_load_leaves_the_old_workers():
-    bench = Bench(2).serve()
-    bench.plan.reload(bench.now)
-    bench.step()
-    (new,) = bench.booting()
+    bench = Bench(2).serve().reload()
+    (new,) = bench.boot()
     assert bench.dies(new) is Verdict.RELOAD_FAILED
     assert not bench.plan.is_reloading
     assert bench.step() == []
     assert bench.plan.is_complete
     # A worker that dies meanwhile is forked with the new code, and is not replaced again.
-    bench.now += 5
-    bench.dies(bench.worker(1))
+    bench.dies(bench.worker(1), after=5)
     assert bench.forks() == [1]
     bench.all_ready()
     assert bench.step() == []
@@ -190,8 +180,7 @@ def test_new_code_that_does_not_load_leaves_the_old_workers():
 
 
 def test_a_second_reload_during_a_reload_replaces_those_of_the_first_too():
-    bench = Bench(2).serve()
-    bench.plan.reload(bench.now)
+    bench = Bench(2).serve().reload()
     bench.step()
     bench.plan.reload(bench.now)
     bench.serve()
@@ -200,8 +189,7 @@ def test_a_second_reload_during_a_reload_replaces_those_of_the_first_too():
 
 
 def test_a_second_reload_ends_the_worker_that_hangs_in_the_first():
-    bench = Bench(2).serve()
-    bench.plan.reload(bench.now)
+    bench = Bench(2).serve().reload()
     assert bench.forks() == [1]
     (hangs,) = bench.booting()
     bench.plan.reload(bench.now)
@@ -217,8 +205,7 @@ def test_a_second_reload_ends_the_worker_that_hangs_in_the_first():
 
 def test_a_worker_that_loads_for_long_is_named_once():
     bench = Bench(1, now=2.0)
-    bench.step()
-    (slow,) = bench.booting()
+    (slow,) = bench.boot()
     bench.now += LOADING_AFTER
     assert bench.step() == [Loading()]
     assert bench.plan.wake_at(bench.now) == slow.forked + SLOW_BOOT_AFTER
@@ -233,12 +220,11 @@ def test_a_worker_that_loads_for_long_is_named_once():
 
 def test_what_is_due_is_done_late_when_the_master_was_late():
     bench = Bench(1)
-    bench.step()
-    (slow,) = bench.booting()
+    (slow,) = bench.boot()
     bench.now += LOADING_AFTER + SLOW_BOOT_AFTER
     assert bench.step() == [SlowBoot(slow, LOADING_AFTER + SLOW_BOOT_AFTER), Loading()]
     bench.all_ready()
-    slow.due = "has reached its lifetime"
+    slow.due = AGED
     bench.serve()
     bench.now += GRACEFUL + LEAVING + 1
     assert bench.step() == [Kill(slow)]
@@ -278,10 +264,8 @@ def test_a_worker_that_is_ready_at_an_immediate_stop_gets_no_further_time():
 
 
 def test_a_failure_of_the_first_reloads_worker_does_not_end_the_second():
-    bench = Bench(2).serve()
-    bench.plan.reload(bench.now)
-    bench.step()
-    (new,) = bench.booting()
+    bench = Bench(2).serve().reload()
+    (new,) = bench.boot()
     bench.plan.reload(bench.now)
     assert bench.dies(new) is Verdict.NOT_READY
     bench.serve()
@@ -289,8 +273,7 @@ def test_a_failure_of_the_first_reloads_worker_does_not_end_the_second():
 
 
 def test_an_old_worker_that_dies_during_a_reload_is_replaced_by_the_successor_that_boots():
-    bench = Bench(2).serve()
-    bench.plan.reload(bench.now)
+    bench = Bench(2).serve().reload()
     bench.step()
     bench.dies(bench.worker(1))
     assert bench.forks() == []
@@ -302,8 +285,7 @@ def test_an_old_worker_that_dies_during_a_reload_is_replaced_by_the_successor_th
 
 def test_a_reload_ends_the_wait_of_workers_that_keep_dying():
     bench = Bench(2).serve()
-    bench.now += 5
-    bench.dies(bench.worker(1))
+    bench.dies(bench.worker(1), after=5)
     bench.step()
     bench.dies(bench.booting()[0])
     assert bench.forks() == []
@@ -314,7 +296,7 @@ def test_a_reload_ends_the_wait_of_workers_that_keep_dying():
 def test_a_worker_that_is_due_serves_until_its_successor_does():
     bench = Bench(2).serve()
     first = bench.worker(1)
-    first.due = "has reached its lifetime"
+    first.due = AGED
     assert bench.forks() == [1]
     assert first.is_serving
     bench.all_ready()
@@ -326,7 +308,7 @@ def test_a_worker_that_is_due_serves_until_its_successor_does():
 def test_workers_that_are_due_together_are_replaced_one_after_the_other():
     bench = Bench(3).serve()
     for worker in bench.plan.serving:
-        worker.due = "has reached its lifetime"
+        worker.due = AGED
     assert bench.forks() == [1]
     bench.all_ready()
     assert bench.forks() == [2]
@@ -337,7 +319,7 @@ def test_workers_that_are_due_together_are_replaced_one_after_the_other():
 def test_a_worker_that_does_not_end_is_killed_when_its_time_is_over():
     bench = Bench(1).serve()
     worker = bench.worker(1)
-    worker.due = "has reached its lifetime"
+    worker.due = AGED
     bench.serve()
     assert bench.plan.wake_at(bench.now) == bench.now + GRACEFUL + LEAVING
     bench.now += GRACEFUL + LEAVING
@@ -351,7 +333,7 @@ def test_a_worker_that_does_not_end_is_killed_when_its_time_is_over():
 def test_the_death_of_a_draining_worker_needs_no_replacement():
     bench = Bench(1).serve()
     old = bench.worker(1)
-    old.due = "has reached its lifetime"
+    old.due = AGED
     bench.serve()
     assert bench.dies(old) is Verdict.EXPECTED
     assert bench.step() == []
@@ -424,8 +406,7 @@ def test_the_server_gives_up_when_the_first_worker_fails():
 
 def test_the_server_gives_up_after_failures_in_a_row_when_no_worker_serves():
     bench = Bench(1).serve()
-    bench.now += 5
-    bench.dies(bench.worker(1))
+    bench.dies(bench.worker(1), after=5)
     verdicts = []
     for _ in range(FAILURES):
         bench.step()
@@ -436,8 +417,7 @@ def test_the_server_gives_up_after_failures_in_a_row_when_no_worker_serves():
 
 def test_failures_do_not_end_workers_that_serve():
     bench = Bench(2).serve()
-    bench.now += 5
-    bench.dies(bench.worker(1))
+    bench.dies(bench.worker(1), after=5)
     for _ in range(3 * FAILURES):
         assert bench.forks() == [1]
         assert bench.dies(bench.booting()[0]) is Verdict.NOT_READY
@@ -467,7 +447,7 @@ def test_the_failures_before_a_reload_do_not_count_after_it():
 
 def test_the_failure_of_a_successor_delays_the_next_one_by_the_first_delay():
     bench = Bench(2).serve()
-    bench.worker(1).due = "has reached its lifetime"
+    bench.worker(1).due = AGED
     bench.step()
     bench.dies(bench.booting()[0])
     assert delay(bench, 1) == FIRST_DELAY
@@ -487,17 +467,21 @@ def test_workers_that_load_are_kept_while_another_one_waits():
 def test_a_fork_that_fails_is_tried_again_later():
     plan = Plan(1, 64, GRACEFUL)
     assert plan.next(0.0) == [Fork(1, 0, 1)]
-    plan.fork_failed(1, 0.0)
+    plan.fork_failed(a_worker(pid=0), 0.0)
     assert plan.next(0.0) == []
     assert plan.wake_at(0.0) == FIRST_DELAY
     assert plan.next(FIRST_DELAY) == [Fork(1, 0, 1)]
+    made = a_worker(pid=0, forked=FIRST_DELAY)
+    plan.forked(made)
+    assert plan.next(FIRST_DELAY) == []
+    plan.fork_failed(made, FIRST_DELAY)
+    assert (plan.workers, plan.wake_at(FIRST_DELAY)) == ([], 2 * FIRST_DELAY)
 
 
 def test_a_stop_gives_serving_workers_the_graceful_time_and_loading_ones_little():
     bench = Bench(2).serve()
     bench.plan.grow()
-    bench.step()
-    (boots,) = bench.booting()
+    (boots,) = bench.boot()
     told = bench.plan.stop(bench.now)
     assert set(told) == set(bench.plan.workers)
     assert boots.phase == Draining(bench.now + BOOT_LEAVING)
@@ -513,7 +497,7 @@ def test_a_stop_gives_serving_workers_the_graceful_time_and_loading_ones_little(
 def test_a_stop_does_not_change_the_time_of_workers_that_drain_already():
     bench = Bench(1).serve()
     old = bench.worker(1)
-    old.due = "has reached its lifetime"
+    old.due = AGED
     bench.serve()
     until = old.phase.until
     bench.now += 10
@@ -534,8 +518,7 @@ def test_an_immediate_stop_shortens_the_time_of_a_stop():
 
 def test_an_immediate_stop_kills_workers_that_load():
     bench = Bench(1)
-    bench.step()
-    (boots,) = bench.booting()
+    (boots,) = bench.boot()
     bench.plan.stop_now(bench.now)
     assert bench.step() == [Kill(boots)]
 
@@ -577,7 +560,7 @@ def test_of_many_workers_that_load_as_many_stay_as_are_wanted():
 
 def test_a_successor_is_told_to_end_with_the_worker_that_it_was_for():
     bench = Bench(2).serve()
-    bench.worker(1).due = "has reached its lifetime"
+    bench.worker(1).due = AGED
     assert bench.forks() == [1]
     first, successor = bench.worker(1), bench.booting()[0]
     assert not bench.step(), "a successor is none too many"
@@ -624,7 +607,7 @@ def test_no_order_of_events_ends_a_serving_worker_without_need(wanted, trial, ev
         elif event == "shrink":
             plan.shrink()
         elif event == "due" and plan.serving:
-            plan.serving[pick % before].due = "has reached its lifetime"
+            plan.serving[pick % before].due = AGED
         elif event == "time":
             bench.now = plan.wake_at(bench.now) or bench.now
             if plan.trial_ends is not None and bench.now >= plan.trial_ends:
@@ -655,8 +638,7 @@ def test_no_order_of_events_ends_a_serving_worker_without_need(wanted, trial, ev
 
 @pytest.mark.parametrize("wanted", [1, 2, 5])
 def test_the_last_worker_with_old_code_ends_after_its_successor_serves(wanted):
-    bench = Bench(wanted).serve()
-    bench.plan.reload(bench.now)
+    bench = Bench(wanted).serve().reload()
     bench.serve()
     retired = [action.worker.number for action in bench.done if isinstance(action, Drain)]
     assert retired == list(range(1, wanted + 1))
@@ -665,7 +647,7 @@ def test_the_last_worker_with_old_code_ends_after_its_successor_serves(wanted):
 def test_a_restart_ends_all_workers_before_it_forks_others():
     bench = Bench(2).serve()
     old = bench.plan.serving
-    bench.plan.forked(booting := Worker(3, 9, 1, 99, bench.now))
+    bench.plan.forked(booting := a_worker(3, 9, 1, 99, bench.now))
     assert bench.plan.restart(bench.now) == [*old, booting]
     assert [worker.phase.until - bench.now for worker in (*old, booting)] == [GRACEFUL + LEAVING] * 2 + [BOOT_LEAVING]
     assert bench.plan.serving == []

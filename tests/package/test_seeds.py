@@ -1,35 +1,24 @@
 """examples/seeds.py under Tailrace and another server: every shape arrives whole, and its page shows how it was
 sent."""
 
-import importlib.util
-import json
 import re
-import threading
 import urllib.request
 import wsgiref.simple_server
 import wsgiref.util
 import wsgiref.validate
-from pathlib import Path
 
 import pytest
+from harness.programs import module_of
 
 import tailrace
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "seeds.py"
-
-
-@pytest.fixture(scope="module")
-def seeds():
-    spec = importlib.util.spec_from_file_location("seeds", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+seeds = module_of("examples/seeds.py")
 
 
 @pytest.fixture(scope="module")
 def url(seeds):
-    with tailrace.serve_in_thread(seeds.app) as served:
-        yield served
+    with tailrace.serve_in_thread(seeds.app) as server:
+        yield server.url
 
 
 def get(url, data=None):
@@ -84,40 +73,6 @@ def told(page, path):
     return figures or re.search(r'<p class="told">(.*?)</p>', row)[1]
 
 
-def finished(url, path):
-    """What the page tells of a shape once the server is done with it, which may be after its last byte has come."""
-    for _ in range(1000):
-        figures = told(get(url + "/")[1], path)
-        if figures["Ending"] != "open":
-            return figures
-    pytest.fail(f"the record of {path} stays open")
-
-
-@pytest.mark.usefixtures("forgotten")
-def test_a_record_appears_after_its_request(seeds, url):
-    paths = [shape.path for shape in seeds.SHAPES]
-    assert {told(get(url + "/")[1], path) for path in paths} == {""}
-    get(url + "/words")
-    figures = finished(url, "/words")
-    assert (figures["Blocks"], figures["Bytes"], figures["Ending"]) == ("19,478", "2,493,109", "complete")
-    assert re.fullmatch(r"[\d,.]+ ms", figures["Application"])
-    assert re.fullmatch(r"[\d,.]+ ms", figures["First block"])
-    page = get(url + "/")[1]
-    assert [path for path in paths if told(page, path) != ""] == ["/words"]
-
-
-@pytest.mark.usefixtures("forgotten")
-def test_the_records_are_there_as_json(seeds, url):
-    get(url + "/deck/list")
-    headers, body = get(url + "/records")
-    assert headers["Content-Type"] == "application/json"
-    answer = json.loads(body)
-    assert answer["told"] is True
-    record = answer["records"].pop("/deck/list")
-    assert (record["status"], record["blocks"], record["bytes"]) == (200, 1, 688_128)
-    assert answer["records"] == {shape.path: None for shape in seeds.SHAPES if shape.path != "/deck/list"}
-
-
 @pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize(
     ("path", "delivery"),
@@ -137,63 +92,9 @@ def test_keeping_records_leaves_each_shape_its_way(url, path, delivery):
     assert told(get(url + "/")[1], path)["Delivery"] == delivery
 
 
-RECORD = {
-    "app_ms": 1234.5,
-    "first_block_ms": None,
-    "drained_ms": 1,
-    "blocks": 3,
-    "bytes": 4096,
-    "writes": 2,
-    "delivery": "direct",
-}
-
-
-def test_the_time_in_the_application_is_told_when_it_is_over(seeds):
-    assert seeds.figures(RECORD | {"ending": "open"})["Application"] == "\N{EN DASH}"
-    assert seeds.figures(RECORD | {"ending": "client-gone"}) == {
-        "Application": "1,234 ms",
-        "First block": "\N{EN DASH}",
-        "Last byte": "1.00 ms",
-        "Blocks": "3",
-        "Bytes": "4,096",
-        "Writes": "2",
-        "Delivery": "direct",
-        "Ending": "client gone",
-    }
-    assert [seeds.milliseconds(value) for value in (0.0349, 12.34, 123.4)] == ["0.03 ms", "12.3 ms", "123 ms"]
-
-
-class Quiet(wsgiref.simple_server.WSGIRequestHandler):
-    def log_message(self, format, *args):
-        pass
-
-
-@pytest.fixture
-def other_url(seeds):
-    """The same application on a server that does not tell, checked against the standard."""
-    application = wsgiref.validate.validator(seeds.app)
-    with wsgiref.simple_server.make_server("127.0.0.1", 0, application, handler_class=Quiet) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-@pytest.mark.usefixtures("forgotten")
-def test_a_server_that_does_not_tell_is_named_so(seeds, other_url):
-    for path, content in [("/page", seeds.PAGE), ("/words", seeds.WORDS), ("/deck/wrapper", seeds.DECK)]:
-        assert get(other_url + path)[1] == content
-    page = get(other_url + "/")[1]
-    assert b"Served by WSGIServer" in page
-    assert b"This server does not tell" in page
-    assert {told(page, shape.path) for shape in seeds.SHAPES} == {""}
-    answer = json.loads(get(other_url + "/records")[1])
-    assert answer == {"told": False, "records": {shape.path: None for shape in seeds.SHAPES}}
-
-
 def test_what_comes_from_outside_is_escaped(seeds, monkeypatch):
-    monkeypatch.setattr(seeds, "LAST", {"/pong": lambda: RECORD | {"delivery": '"<i>', "ending": '"<i>'}})
+    record = dict.fromkeys(("app_ms", "first_block_ms", "drained_ms", "blocks", "bytes", "writes"), 1)
+    monkeypatch.setattr(seeds, "LAST", {"/pong": lambda: {**record, "delivery": '"<i>', "ending": '"<i>'}})
     environ = {"SERVER_SOFTWARE": '"<i>', "SCRIPT_NAME": '/"<i>\xc3\xa9', "HTTP_HOST": '"<i>', "PATH_INFO": "/"}
     wsgiref.util.setup_testing_defaults(environ)
     page = b"".join(seeds.app(environ, lambda status, headers: None))

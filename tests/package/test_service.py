@@ -1,4 +1,4 @@
-"""The surroundings of a master: variables of the environment, pid file, reports. tests/server has the tests of whole
+"""The service around a master: variables of the environment, pid file, reports. tests/server has the tests of whole
 servers."""
 
 import os
@@ -98,76 +98,78 @@ def test_the_watchdog_is_told_from_the_start_of_service_on():
     assert manager.said == ["ready", "watchdog", "watchdog", "stopping", "close"]
 
 
-def test_a_new_master_reports_nothing_until_the_old_one_hands_over(tmp_path, caplog):
+class HandOver:
+    """An old master at the other end of the line, and the pid file that it owns."""
+
+    def __init__(self, directory):
+        self.old, new = socket.socketpair()
+        new.setblocking(False)
+        self.manager = Told(5.0)
+        self.pid_file = directory / "app.pid"
+        self.pid_file.write_text(f"{os.getppid()}\n")
+        self.chosen = server_settings(pidfile=str(self.pid_file))
+        predecessor = upgrade.Predecessor(os.getppid(), new, [])
+        self.new = new
+        self.service = Service(manager=self.manager, origin=upgrade.Origin.here(), predecessor=predecessor)
+
+    def owner(self):
+        return int(self.pid_file.read_text())
+
+
+@pytest.fixture
+def handover(tmp_path):
+    made = HandOver(tmp_path)
+    with made.old, made.new:
+        yield made
+
+
+def test_a_new_master_reports_nothing_until_the_old_one_hands_over(handover, caplog):
     caplog.set_level("INFO")
-    old, new = socket.socketpair()
-    new.setblocking(False)
-    manager = Told(5.0)
-    pid_file = tmp_path / "app.pid"
-    pid_file.write_text(f"{os.getppid()}\n")
-    chosen = server_settings(pidfile=str(pid_file))
-    predecessor = upgrade.Predecessor(os.getppid(), new, [])
-    with old, Service(manager=manager, origin=upgrade.Origin.here(), predecessor=predecessor) as later:
-        later.settle(chosen, [])
-        assert later.descriptors() == [new.fileno()]
+    with handover.service as later:
+        later.set_up(handover.chosen, [])
+        assert later.descriptors() == [handover.new.fileno()]
         later.reloading()
         later.serves("1 worker")
         later.serves("1 worker, again")
-        assert old.recv(10) == b"R"
+        assert handover.old.recv(10) == b"R"
         assert later.events(0.0) == []
         later.begin_upgrade()
         assert f"previous master (process {os.getppid()}) has not handed over yet" in caplog.text
-        assert manager.said == []
-        assert pid_file.read_text() == f"{os.getppid()}\n"
-        old.send(b"G")
+        assert handover.manager.said == []
+        assert handover.owner() == os.getppid()
+        handover.old.send(b"G")
         assert later.events(0.0) == []
-        assert manager.said == ["ready"]
-        assert pid_file.read_text() == f"{os.getpid()}\n"
+        assert handover.manager.said == ["ready"]
+        assert handover.owner() == os.getpid()
         assert later.descriptors() == []
         assert f"taken over from process {os.getppid()}" in caplog.text
-    assert not pid_file.exists()
+    assert not handover.pid_file.exists()
 
 
-def test_a_new_master_whose_predecessor_dies_takes_over_at_once_and_is_ready_later(tmp_path):
-    old, new = socket.socketpair()
-    new.setblocking(False)
-    manager = Told()
-    chosen = server_settings(pidfile=str(tmp_path / "app.pid"))
-    with Service(manager=manager, predecessor=upgrade.Predecessor(os.getppid(), new, [])) as later:
-        later.settle(chosen, [])
-        old.close()
+def test_a_new_master_whose_predecessor_dies_takes_over_at_once_and_is_ready_later(handover):
+    with handover.service as later:
+        later.set_up(handover.chosen, [])
+        handover.old.close()
         later.events(0.0)
         assert later.descriptors() == [], "nothing is left to wait on"
-        assert (tmp_path / "app.pid").read_text() == f"{os.getpid()}\n"
-        assert manager.said == []
+        assert handover.owner() == os.getpid()
+        assert handover.manager.said == []
         later.serves("1 worker")
-        assert manager.said == ["ready"]
+        assert handover.manager.said == ["ready"]
 
 
-def test_a_new_master_that_is_stopped_does_not_take_over(tmp_path):
-    old, new = socket.socketpair()
-    new.setblocking(False)
-    manager = Told(5.0)
-    pid_file = tmp_path / "app.pid"
-    pid_file.write_text(f"{os.getppid()}\n")
-    chosen = server_settings(pidfile=str(pid_file))
-    with Service(manager=manager, predecessor=upgrade.Predecessor(os.getppid(), new, [])) as stopped:
-        stopped.settle(chosen, [])
+def test_a_new_master_that_is_stopped_does_not_take_over(handover):
+    with handover.service as stopped:
+        stopped.set_up(handover.chosen, [])
         stopped.stopping("stopping")
-        assert old.recv(10) == b"", "the old one learns of it"
-        old.close()
+        assert handover.old.recv(10) == b"", "the old one learns of it"
         assert stopped.descriptors() == []
         stopped.events(0.0)
-    assert manager.said == ["close"]
-    assert pid_file.read_text() == f"{os.getppid()}\n"
+    assert handover.manager.said == ["close"]
+    assert handover.owner() == os.getppid()
 
 
-def test_a_new_master_that_fails_leaves_the_pid_file(tmp_path):
-    old, new = socket.socketpair()
-    pid_file = tmp_path / "app.pid"
-    pid_file.write_text(f"{os.getppid()}\n")
-    chosen = server_settings(pidfile=str(pid_file))
-    with old, Service(predecessor=upgrade.Predecessor(os.getppid(), new, [])) as failing:
-        failing.settle(chosen, [])
-    new.close()
-    assert pid_file.read_text() == f"{os.getppid()}\n"
+def test_a_new_master_that_fails_leaves_the_pid_file(handover):
+    with handover.service as failing:
+        failing.set_up(handover.chosen, [])
+    assert handover.owner() == os.getppid()

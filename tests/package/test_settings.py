@@ -6,40 +6,43 @@ from dataclasses import FrozenInstanceError, asdict
 from pathlib import Path
 
 import pytest
+from harness.tools import with_tools
 
 from tailrace.cli.option import FUNCTIONS, Place
 from tailrace.cli.options import CONFLICTS, OPTIONS
-from tailrace.cli.settings import effective, from_keywords, from_the_platform, resolve, without_effect
+from tailrace.cli.settings import Setting, from_keywords, from_the_platform, resolve, without_effect
 from tailrace.errors import ConfigError
+from tailrace.system import cgroup
 
 
 def test_without_anything_the_defaults_hold(tmp_path):
     settings = resolve({}, {}, directory=tmp_path)
-    values = asdict(effective(settings))
+    values = asdict(settings.effective)
     del values["machine"]
-    assert values == {option.name: option.default for option in OPTIONS}
-    assert {setting.source for setting in settings.values()} == {"default"}
+    local = ("unix", "127.0.0.0/8", "::1")
+    assert values == {option.name: option.default for option in OPTIONS} | {"trusted_proxies": local}
+    assert all(setting.source.startswith("default") for setting in settings.values())
 
 
 def test_debug_and_reload_have_one_worker_and_a_breakpoint_is_no_hang():
-    assert effective(from_keywords({"workers": 4})).workers == 4
-    assert effective(from_keywords({"workers": 4, "reload": True})).workers == 1
-    debug = effective(from_keywords({"workers": 4, "debug": True, "hang_timeout": 30}))
+    assert from_keywords({"workers": 4}).effective.workers == 4
+    assert from_keywords({"workers": 4, "reload": True}).effective.workers == 1
+    debug = from_keywords({"workers": 4, "debug": True, "hang_timeout": 30}).effective
     assert (debug.workers, debug.hang_timeout) == (1, 0.0)
 
 
 def test_settings_cannot_be_changed():
     with pytest.raises(FrozenInstanceError):
-        effective(from_keywords({})).workers = 2
+        from_keywords({}).effective.workers = 2
 
 
 def test_the_command_line_beats_the_environment_beats_the_file(tmp_path):
-    (tmp_path / "tailrace.toml").write_text("threads = 2\nbacklog = 3\nidle_timeout = 4\n")
-    environ = {"TAILRACE_THREADS": "5", "TAILRACE_BACKLOG": "6", "PATH": "/bin"}
+    (tmp_path / "tailrace.toml").write_text("threads = 2\nmax_queue = 3\nkeepalive_timeout = 4\n")
+    environ = {"TAILRACE_THREADS": "5", "TAILRACE_MAX_QUEUE": "6", "PATH": "/bin"}
     settings = resolve({"threads": "7"}, environ, directory=tmp_path)
     assert settings["threads"] == (7, "command line: --threads")
-    assert settings["backlog"] == (6, "TAILRACE_BACKLOG")
-    assert settings["idle_timeout"] == (4.0, str(tmp_path / "tailrace.toml"))
+    assert settings["max_queue"] == (6, "TAILRACE_MAX_QUEUE")
+    assert settings["keepalive_timeout"] == (4.0, str(tmp_path / "tailrace.toml"))
     assert settings["write_timeout"].source == "default"
 
 
@@ -69,13 +72,13 @@ def test_a_pyproject_without_our_table_is_nothing(tmp_path):
 
 def test_a_named_file_replaces_the_found_one(tmp_path):
     (tmp_path / "tailrace.toml").write_text("threads = 2\n")
-    (tmp_path / "other.toml").write_text("backlog = 9\n")
-    (tmp_path / "third.toml").write_text("backlog = 10\n")
+    (tmp_path / "other.toml").write_text("max_queue = 9\n")
+    (tmp_path / "third.toml").write_text("max_queue = 10\n")
     named = str(tmp_path / "other.toml")
     environ = {"TAILRACE_CONFIG": str(tmp_path / "third.toml")}
     assert resolve({}, {}, named, tmp_path)["threads"].source == "default"
-    assert resolve({}, environ, named, tmp_path)["backlog"] == (9, named)
-    assert resolve({}, environ, None, tmp_path)["backlog"].value == 10
+    assert resolve({}, environ, named, tmp_path)["max_queue"] == (9, named)
+    assert resolve({}, environ, None, tmp_path)["max_queue"].value == 10
 
 
 @pytest.mark.parametrize(
@@ -84,7 +87,7 @@ def test_a_named_file_replaces_the_found_one(tmp_path):
         ({"reload": True}, {}, (1.0, "default with --reload")),
         ({"reload": True, "graceful_timeout": 30}, {}, (30.0, "command line: --graceful-timeout")),
         ({"reload": True}, {"TAILRACE_GRACEFUL_TIMEOUT": "20"}, (20.0, "TAILRACE_GRACEFUL_TIMEOUT")),
-        ({}, {}, (30.0, "default")),
+        ({}, {}, (20.0, "default")),
     ],
 )
 def test_with_reload_the_default_of_the_graceful_timeout_is_a_second(tmp_path, command_line, environ, found):
@@ -95,7 +98,11 @@ def test_with_reload_the_default_of_the_graceful_timeout_is_a_second(tmp_path, c
     ("text", "message"),
     [
         ("thread = 3", r"unknown key 'thread'; did you mean threads\?"),
-        ("worker_class = 3", r"unknown key 'worker_class'; requests run in threads by default; --gevent"),
+        pytest.param(
+            "worker_class = 3",
+            r"unknown key 'worker_class'; requests run in threads by default; --gevent",
+            marks=with_tools,
+        ),
         ("zzz = 3", r"unknown key 'zzz'; `tailrace config` lists"),
         ("threads = 0", r"threads = 0: must be at least 1"),
         ('threads = "many"', r"threads = 'many': must be a whole number"),
@@ -103,7 +110,13 @@ def test_with_reload_the_default_of_the_graceful_timeout_is_a_second(tmp_path, c
         ("max_body = " + "9" * 5000, r"not valid TOML"),
         ("bind = []", r"must name at least one"),
         ("threads = ", r"not valid TOML"),
-        ("[tailrace]\nthreads = 1", r"unknown key 'tailrace'"),
+        ("[tailrace]\nthreads = 1", r"unknown key 'tailrace'; in this file, options belong at the top level: remove"),
+        ("[tool.tailrace]\nthreads = 1", r"unknown key 'tool'; in this file, options belong at the top level: remove"),
+        ("\nworkers = auto", r"Invalid value \(at line 2, column 11\); write workers = \"auto\"$"),
+        ("bind = 0.0.0.0:8000 # all", r"not valid TOML: .*; write bind = \"0\.0\.0\.0:8000\"$"),
+        ("app=shop:make()", r"; write app = \"shop:make\(\)\"$"),
+        ("gevent = True", r"; write gevent = true$"),
+        ("bind = ['a", r"not valid TOML: [^;]*$"),
         ('underscore_headers = "ignore"', r"must be one of drop, keep, refuse"),
     ],
 )
@@ -127,11 +140,12 @@ def test_a_mistake_in_the_environment_is_named(tmp_path, variable, text, message
         resolve({}, {variable: text}, directory=tmp_path)
 
 
+@with_tools
 def test_a_variable_that_is_no_option_is_a_warning_that_names_the_nearest(tmp_path):
     said = []
-    environ = {"TAILRACE_TREADS": "3", "TAILRACE_PORT": "8000", "TAILRACE_BACKLOG": "9", "OTHER": "x"}
+    environ = {"TAILRACE_TREADS": "3", "TAILRACE_PORT": "8000", "TAILRACE_MAX_QUEUE": "9", "OTHER": "x"}
     settings = resolve({}, environ, directory=tmp_path, warn=said.append)
-    assert settings["backlog"].value == 9
+    assert settings["max_queue"].value == 9
     assert len(said) == 2
     assert "TAILRACE_TREADS is ignored" in said[0]
     assert "did you mean TAILRACE_THREADS?" in said[0]
@@ -154,7 +168,7 @@ def test_service_variables_of_kubernetes_are_not_options(tmp_path, service):
     said = []
     settings = resolve({}, environ, directory=tmp_path, warn=said.append)
     assert said == []
-    assert {setting.source for setting in settings.values()} == {"default"}
+    assert all(setting.source.startswith("default") for setting in settings.values())
 
 
 def test_a_broken_pyproject_without_our_table_is_nothing(tmp_path):
@@ -171,7 +185,7 @@ def test_a_broken_pyproject_without_our_table_is_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"[tool.tailrace]\nthreads = 3\nbacklog = \n", r"pyproject\.toml: not valid TOML: .*line 3"),
+        (b"[tool.tailrace]\nthreads = 3\nmax_queue = \n", r"pyproject\.toml: not valid TOML: .*line 3"),
         (b"[project]\nname = x\n[tool.tailrace]\nthreads = 3\n", "line 2"),
         (b"[ tool . 'tailrace' ]\nthreads =\n", "line 2"),
         (b"tool.tailrace.threads =\n", "line 1"),
@@ -244,7 +258,7 @@ def test_the_variable_of_other_servers_counts_where_nothing_else_is_said(tmp_pat
     assert settings["trusted_proxies"] == (("10.0.0.2",), "TAILRACE_TRUSTED_PROXIES")
     del both["TAILRACE_TRUSTED_PROXIES"]
     assert resolve({}, both, directory=tmp_path)["trusted_proxies"] == (("unix", "10.0.0.1"), "FORWARDED_ALLOW_IPS")
-    assert resolve({}, {"FORWARDED_ALLOW_IPS": ""}, directory=tmp_path)["trusted_proxies"] == (("unix",), "default")
+    assert resolve({}, {"FORWARDED_ALLOW_IPS": ""}, directory=tmp_path)["trusted_proxies"].source.startswith("default")
     (tmp_path / "tailrace.toml").write_text('trusted_proxies = ["10.0.0.3"]\n')
     assert resolve({}, both, directory=tmp_path)["trusted_proxies"].value == ("10.0.0.3",)
 
@@ -385,3 +399,34 @@ def test_every_option_can_come_from_each_source(tmp_path):
         assert resolve({}, {}, str(tmp_path / "one.toml"))[option.name].value == wanted
         assert resolve({}, {option.variable: text}, directory=tmp_path / "none")[option.name].value == wanted
         assert resolve({option.name: option.example}, {}, directory=tmp_path / "none")[option.name].value == wanted
+
+
+@pytest.mark.parametrize(
+    ("bind", "is_local"),
+    [
+        ([], True),
+        (["127.0.0.1:80", "[::1]:80", "localhost:81", "unix:/run/a.sock", "uwsgi://127.0.0.2:1"], True),
+        (["127.0.0.1:80", ":81"], False),
+        (["192.0.2.1:80"], False),
+        (["[::]:80"], False),
+        (["fd://3"], False),
+        (["not an address"], False),
+    ],
+)
+def test_a_server_that_only_this_machine_can_reach_trusts_the_proxies_on_it(tmp_path, bind, is_local):
+    given = {"bind": bind} if bind else {}
+    wanted = ("unix", "127.0.0.0/8", "::1") if is_local else ("unix",)
+    assert resolve(given, {}, directory=tmp_path)["trusted_proxies"].value == wanted
+    assert from_keywords(given)["trusted_proxies"].value == wanted
+    own = resolve({**given, "trusted_proxies": "none"}, {}, directory=tmp_path)["trusted_proxies"]
+    assert (own.value, own.source) == ((), "command line: --trusted-proxies")
+
+
+def test_the_machine_is_read_once_for_one_start(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(cgroup, "machine", lambda: read.append(1) or cgroup.Machine(2))
+    settings = resolve({"workers": "auto"}, {}, directory=tmp_path)
+    without_effect(settings, has_master=True)
+    changed = settings.changed({"bind": Setting(("fd://3",), "LISTEN_FDS")})
+    assert (settings.effective.worker_count, changed.effective.worker_count) == (2, 2)
+    assert (changed.effective.bind, len(read)) == (("fd://3",), 1)

@@ -14,12 +14,12 @@ def warnings(**given):
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({"static_compress": True}, f"--static-compress has no effect without --static or --overlay: {NAME_ONE}"),
+        ({"static_memory": "1MiB"}, f"--static-memory has no effect without --static or --overlay: {NAME_ONE}"),
         (
-            {"static_memory": "1MiB", "static_compress": True, "sendfile_root": "/srv"},
-            f"--static-compress, --static-memory have no effect without --static or --overlay: {NAME_ONE}",
+            {"static_memory": "1MiB", "static_cache": "*.html=1d", "sendfile_root": "/srv"},
+            f"--static-cache, --static-memory have no effect without --static or --overlay: {NAME_ONE}",
         ),
-        ({"static_listing": True, "overlay": "public"}, f"--static-listing has no effect without --static: {NAME_ONE}"),
+        ({"static_index": "a.htm", "overlay": "public"}, f"--static-index has no effect without --static: {NAME_ONE}"),
         ({"mime": ".a=b/c"}, f"--mime has no effect without --static or --overlay or --sendfile-root: {NAME_ONE}"),
         (
             {"static": {"/": "dist"}},
@@ -47,14 +47,11 @@ def test_a_setting_that_cannot_do_what_it_says_is_named_with_the_remedy(given, l
 )
 def test_a_pattern_that_fits_a_folder_is_no_reason_for_a_warning(pattern):
     assert warnings(static={"/assets": "dist"}, static_cache=f"{pattern}=1y") == []
-
-
-def test_a_pattern_fits_the_root():
-    assert warnings(overlay="public", static_cache="/img/a.png=1y") == []
+    assert warnings(overlay="public", static_cache=f"{pattern}=1y") == []
 
 
 def test_files_that_the_application_names_have_types_and_links():
-    assert warnings(sendfile_root="/srv", mime=".a=b/c", static_symlinks="never", static_memory_file="1KiB") == []
+    assert warnings(sendfile_root="/srv", mime=".a=b/c", static_symlinks="never") == []
 
 
 @pytest.mark.parametrize("ways", [(), ("--debug",)])

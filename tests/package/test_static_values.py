@@ -32,30 +32,67 @@ def test_a_static_folder_has_the_path_of_its_urls(written, mounts):
     assert read("static", written) == mounts
 
 
+# What is refused, by option and message.
+REFUSED = {
+    "static": {
+        r"^must be PREFIX=FOLDER, such as /assets=\./dist$": ["/assets"],
+        "must begin with a slash, like any URL path: /assets=dist": ["assets=dist"],
+        r"must name a folder, as in /assets=\./dist": ["/assets="],
+        "empty parts, . or ..": ["/a/../b=x", "/a/%2e%2e/b=x", "//a=x"],
+        "cannot contain [?]": ["/a?b=x"],
+        "control characters": ["/%00=x", ["/a=x\n"]],
+        "UTF-8": ["/%ff=x"],
+        "must name /a only once": ["/a=x /a/=y"],
+        "must name / only once": [["/=x", "/=y"]],
+        "must be a list of PREFIX=FOLDER, or a table": [[1], {"/a": 1}, True, b"/a=x"],
+    },
+    "sendfile_root": {
+        "must name /srv only once": [["/srv", "/srv"]],
+        "must name /in only once": [["/in=x", "/in=y"]],
+        "must begin with a slash": [["in=x"]],
+        "must name a folder": [[""], ["="], ["/in="]],
+        "empty parts, . or ..": [["/a/../b=x"]],
+        "control characters": [["/a\nb"]],
+        "must be a list of": [[1]],
+    },
+    "static_cache": {
+        "must be PATTERN=VALUE, such as /assets=1y,immutable": ["/assets"],
+        "must have a pattern": ["=1y"],
+        "must have a value, such as 1y or no-cache; none: no Cache-Control field": ["/="],
+        "a pattern with a slash must begin with one: /a/b.js": ["a/b.js=1y"],
+        r"unknown word 'imutable'; did you mean immutable\?; choose from a time such as 1y.*no-cache": ["/=imutable"],
+        "unknown word 'xxxx'; choose from a time": ["/=xxxx"],
+        "must contain max-age only once": ["/=1y,2y"],
+        "must stand alone": ["/=none,1y"],
+        "unknown word": ["/=1.5h", "/=-1", "/=500ms", "/=immutable=5"],
+        "too long: at most": ["/=100y", "/=" + "9" * 5000],
+        "control characters": [["/=1y\r\nX: y"]],
+        "must name / only once": ["/=1y /=2y"],
+    },
+    "mime": {
+        r"must be \.EXT=TYPE, such as \.data=text/plain": [".data"],
+        r"must begin with an extension, such as \.data=text/plain": ["data=text/plain"],
+        "must begin with an extension": [".=a/b", ".tar.gz=a/b"],
+        r"must name a media type, such as \.data=text/plain": [".data=text", [".data=text/plain; charset=\u00fc"]],
+        "control characters": [[".data=text/plain\r\nX: y"]],
+        r"must name \.data only once": [".data=a/b .DATA=c/d"],
+    },
+    "static_index": {"must": ["a/index.html", "..", ["/"], None, "a\0"]},
+}
+
+
 @pytest.mark.parametrize(
-    ("written", "message"),
+    ("option", "written", "message"),
     [
-        ("/assets", r"^must be PREFIX=FOLDER, such as /assets=\./dist$"),
-        ("assets=dist", "must begin with a slash, like any URL path: /assets=dist"),
-        ("/assets=", r"must name a folder, as in /assets=\./dist"),
-        ("/a/../b=x", "empty parts, . or .."),
-        ("/a/%2e%2e/b=x", "empty parts, . or .."),
-        ("//a=x", "empty parts"),
-        ("/a?b=x", "cannot contain [?]"),
-        ("/%00=x", "control characters"),
-        (["/a=x\n"], "control characters"),
-        ("/%ff=x", "UTF-8"),
-        ("/a=x /a/=y", "must name /a only once"),
-        (["/=x", "/=y"], "must name / only once"),
-        ([1], "must be a list of PREFIX=FOLDER, or a table"),
-        ({"/a": 1}, "must be a list of PREFIX=FOLDER, or a table"),
-        (True, "must be a list of PREFIX=FOLDER, or a table"),
-        (b"/a=x", "must be a list of PREFIX=FOLDER, or a table"),
+        (option, each, said)
+        for option, messages in REFUSED.items()
+        for said, wrong in messages.items()
+        for each in wrong
     ],
 )
-def test_what_is_no_static_folder_is_refused(written, message):
+def test_what_makes_no_sense_is_refused(option, written, message):
     with pytest.raises(ValueError, match=message):
-        read("static", written)
+        read(option, written)
 
 
 @given(st.text(st.characters(min_codepoint=33, exclude_categories=["Cs", "Cc"]), min_size=1), st.text(min_size=1))
@@ -87,25 +124,6 @@ def test_a_folder_of_named_files_stands_alone_or_has_a_path(written, roots, show
 
 
 @pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        (["/srv", "/srv"], "must name /srv only once"),
-        (["/in=x", "/in=y"], "must name /in only once"),
-        (["in=x"], "must begin with a slash"),
-        ([""], "must name a folder"),
-        (["="], "must name a folder"),
-        (["/in="], "must name a folder"),
-        (["/a/../b=x"], "empty parts, . or .."),
-        (["/a\nb"], "control characters"),
-        ([1], "must be a list of"),
-    ],
-)
-def test_what_is_no_folder_of_named_files_is_refused(written, message):
-    with pytest.raises(ValueError, match=message):
-        read("sendfile_root", written)
-
-
-@pytest.mark.parametrize(
     ("written", "rule"),
     [
         ("/assets=1y,immutable", ("/assets", "max-age=31536000, immutable")),
@@ -130,32 +148,6 @@ def test_a_cache_rule_has_words_and_times(written, rule):
 
 
 @pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        ("/assets", "must be PATTERN=VALUE, such as /assets=1y,immutable"),
-        ("=1y", "must have a pattern"),
-        ("/=", "must have a value, such as 1y or no-cache; none: no Cache-Control field"),
-        ("a/b.js=1y", "a pattern with a slash must begin with one: /a/b.js"),
-        ("/=imutable", r"unknown word 'imutable'; did you mean immutable\?; choose from a time such as 1y.*no-cache"),
-        ("/=xxxx", "unknown word 'xxxx'; choose from a time"),
-        ("/=1y,2y", "must contain max-age only once"),
-        ("/=none,1y", "must stand alone"),
-        ("/=1.5h", "unknown word"),
-        ("/=-1", "unknown word"),
-        ("/=500ms", "unknown word"),
-        ("/=immutable=5", "unknown word"),
-        ("/=100y", "too long: at most"),
-        ("/=" + "9" * 5000, "too long: at most"),
-        (["/=1y\r\nX: y"], "control characters"),
-        ("/=1y /=2y", "must name / only once"),
-    ],
-)
-def test_what_is_no_cache_rule_is_refused(written, message):
-    with pytest.raises(ValueError, match=message):
-        read("static_cache", written)
-
-
-@pytest.mark.parametrize(
     ("written", "types"),
     [
         (".data=text/plain", (("data", "text/plain"),)),
@@ -168,24 +160,6 @@ def test_what_is_no_cache_rule_is_refused(written, message):
 def test_a_media_type_belongs_to_an_extension(written, types):
     assert read("mime", written) == types
     assert read("mime", BY_NAME["mime"].kind.write(types)) == types
-
-
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        (".data", r"must be \.EXT=TYPE, such as \.data=text/plain"),
-        ("data=text/plain", r"must begin with an extension, such as \.data=text/plain"),
-        (".=text/plain", "must begin with an extension"),
-        (".tar.gz=application/gzip", "must begin with an extension"),
-        (".data=text", r"must name a media type, such as \.data=text/plain"),
-        ([".data=text/plain\r\nX: y"], "control characters"),
-        ([".data=text/plain; charset=\u00fc"], "must name a media type"),
-        (".data=a/b .DATA=c/d", r"must name \.data only once"),
-    ],
-)
-def test_what_is_no_media_type_is_refused(written, message):
-    with pytest.raises(ValueError, match=message):
-        read("mime", written)
 
 
 @pytest.mark.parametrize(
@@ -202,19 +176,30 @@ def test_index_files_are_names(written, names):
     assert read("static_index", written) == names
 
 
-@pytest.mark.parametrize("written", ["a/index.html", "..", ["/"], [1], 7, None, "a\0"])
-def test_what_are_no_index_files_is_refused(written):
-    with pytest.raises(ValueError, match="must"):
-        read("static_index", written)
-
-
-@pytest.mark.parametrize("name", ["spa", "static_404"])
-def test_a_page_is_a_file_below_the_folder(name):
-    assert read(name, "a/b.html") == read(name, "./a/b.html") == "a/b.html"
-    assert read(name, "") is None
-    for written in ("/a.html", "../a.html", "a//b", "a/", ".", 7, "a\n"):
+@pytest.mark.parametrize("status", ["200", "404"])
+def test_a_page_is_a_file_below_the_folder(status):
+    page = ((status, "a/b.html"),)
+    assert read("static_fallback", f"{status}=a/b.html") == read("static_fallback", {status: "./a/b.html"}) == page
+    # In a program, a status is a number.
+    assert (
+        read("static_fallback", {int(status): "a/b.html"})
+        == read("static_fallback", [(int(status), "a/b.html")])
+        == page
+    )
+    for written in ("/a.html", "../a.html", "a//b", "a/", ".", "", "a\n"):
         with pytest.raises(ValueError, match="must"):
-            read(name, written)
+            read("static_fallback", [f"{status}={written}"])
+
+
+@pytest.mark.parametrize("written", ["index.html", "500=a.html", "=a.html", "200=a 200=b", 7])
+def test_only_two_statuses_have_a_page(written):
+    with pytest.raises(ValueError, match="must"):
+        read("static_fallback", written)
+
+
+def test_the_core_gets_the_pages_for_missing_files():
+    core = settings(static_fallback="404=404.html 200=index.html")
+    assert (core["static_not_found"], core["static_fallback"]) == ("404.html", "index.html")
 
 
 def settings(**changed):

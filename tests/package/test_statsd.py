@@ -8,7 +8,7 @@ from package.in_status import DELIVERIES, Board, shared, worker
 from tailrace.errors import ConfigError
 from tailrace.master import statsd
 from tailrace.status import snapshot
-from tailrace.status.statsd import MOST, Lines, packets
+from tailrace.status.statsd import MAX_PACKET, Lines, packets
 
 
 def taken(requests, ok=0, **more):
@@ -37,7 +37,7 @@ def test_a_datagram_has_whole_lines_and_is_no_longer_than_fits():
     lines = [f"tailrace.figure{number}:1|c" for number in range(500)]
     found = list(packets(lines))
     assert len(found) > 1
-    assert max(map(len, found)) <= MOST
+    assert max(map(len, found)) <= MAX_PACKET
     assert b"\n".join(found).decode().split("\n") == lines
     assert list(packets([])) == []
 

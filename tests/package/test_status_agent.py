@@ -1,4 +1,4 @@
-"""The thread that answers `--agent`: no client holds it up, and none is refused for what it sends."""
+"""The thread that answers `--haproxy-agent`: no client holds it up, and none is refused for what it sends."""
 
 import os
 import socket
@@ -56,7 +56,7 @@ def test_the_next_answer_tells_of_a_change(asked):
 def test_clients_that_do_not_close_hold_nobody_up(asked):
     silent = []
     try:
-        for _ in range(4 * agent.MOST_CLIENTS):
+        for _ in range(4 * agent.MAX_CLIENTS):
             silent.append(socket.create_connection(("127.0.0.1", asked.port), 10))
             assert silent[-1].recv(100) == b"ready up 100%\n"
         assert asked.ask() == b"ready up 100%\n"

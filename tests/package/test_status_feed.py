@@ -122,14 +122,14 @@ def test_a_sample_is_encoded_once_however_many_viewers_there_are(monkeypatch):
 def test_viewers_share_one_look():
     server = Server()
     told = Feed(server)
-    viewers = [told.viewer() for _ in range(feed.MOST_VIEWERS)]
+    viewers = [told.viewer() for _ in range(feed.MAX_VIEWERS)]
     assert len({next(viewer) for viewer in viewers}) == 1
     assert server.looks == [True]
 
 
 def test_a_viewer_too_many_is_sent_away_until_another_one_leaves():
     told = Feed(Server())
-    viewers = [told.viewer() for _ in range(feed.MOST_VIEWERS)]
+    viewers = [told.viewer() for _ in range(feed.MAX_VIEWERS)]
     assert told.viewer() is None
     # The server may close a response that it has not asked for a block, and closes each once.
     viewers[0].close()
@@ -142,7 +142,7 @@ def test_a_state_that_cannot_be_read_takes_no_place_and_no_sample():
     server = Server()
     told = Feed(server, seconds=0.01)
     server.fails = True
-    for _ in range(feed.MOST_VIEWERS + 1):
+    for _ in range(feed.MAX_VIEWERS + 1):
         with pytest.raises(OSError, match="not finished"):
             told.viewer()
     told.start()

@@ -5,12 +5,11 @@ import hashlib
 import itertools
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from package.in_status import COUNTERS, Board, ended, endpoint, shared, worker
+from package.in_status import COUNTERS, REQUEST, Board, ended, endpoint, shared, worker
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -24,17 +23,6 @@ from tailrace.system.addresses import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-METRICS_PAGE = ROOT / "tools" / "metrics_page.py"
-REQUEST = {
-    "id": 7,
-    "request_id": "abc",
-    "method": "GET",
-    "target": "/a",
-    "client": "::1",
-    "phase": "running",
-    "seconds": 1.25,
-    "thread": 42,
-}
 
 
 def get(board, path, memory=None, method="GET"):
@@ -125,20 +113,7 @@ def test_the_document_has_the_keys_that_its_page_describes():
     assert found["workers"][0]["since"] == "2023-11-14T22:13:20.000+00:00"
     # No process has that number.
     assert found["workers"][0]["counters"]["requests"] == 3
-    assert found["requests"] == [
-        {
-            "worker": 1,
-            "pid": 101,
-            "thread": 42,
-            "id": 7,
-            "request_id": "abc",
-            "method": "GET",
-            "target": "/a",
-            "client": "::1",
-            "phase": "running",
-            "seconds": 1.25,
-        }
-    ]
+    assert found["requests"] == [{"worker": 1, "pid": 101, **REQUEST}]
     described = {
         "document": set(found),
         "worker": set(found["workers"][0]),
@@ -203,11 +178,6 @@ def test_metrics_follow_the_conventions_of_prometheus():
     }
 
 
-def test_the_documentation_follows_the_table_of_metrics():
-    checked = subprocess.run([sys.executable, METRICS_PAGE, "--check"], capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stderr
-
-
 def test_a_histogram_has_in_each_bucket_what_is_at_most_its_bound():
     delivered = {
         # Of two workers, so not in order.
@@ -233,11 +203,7 @@ def test_a_histogram_has_in_each_bucket_what_is_at_most_its_bound():
     assert writes[-2:] == [6, 8]
     document = json.loads(get(board, "/status.json")[2])
     queued = document["latency"]["queued"]
-    assert queued == {
-        "count": 6,
-        "sum_seconds": 190.25,
-        "buckets": {"0.001007080078125": 2, "0.125": 5, "+Inf": 6},
-    }
+    assert queued == {"count": 6, "sum_seconds": 190.25, "buckets": {"0.001007080078125": 2, "0.125": 5, "+Inf": 6}}
     assert list(queued["buckets"]) == ["0.001007080078125", "0.125", "+Inf"]
     assert document["latency"]["total"]["buckets"] == {"+Inf": 0}
     assert document["responses"]["writes"]["buckets"]["1.0"] == 4
@@ -273,8 +239,8 @@ def test_every_figure_of_the_scoreboard_has_its_metric_its_line_for_statsd_and_i
 
 
 def test_every_figure_has_its_help_as_its_explanation_on_the_live_page():
-    explained = json.loads(re.search(r"^const METRICS = (.*);$", get(Board({}), "/")[2], re.MULTILINE)[1])
-    assert set(explained) == {metric.key for metric in FIGURES}
+    explained = json.loads(re.search(r"^const EXPLAINED = (.*);$", get(Board({}), "/")[2], re.MULTILINE)[1])
+    assert set(explained) == {metric.key for metric in FIGURES} | {f"latency-{phase}" for phase in counts.PHASES}
     assert explained["connections"] == "Open connections."
     assert explained["given_up"] == "Incomplete requests shed to make room for others. See --client-memory."
 
@@ -291,7 +257,7 @@ class Parsed:
 
 @pytest.mark.parametrize("now", [1.0, 1.5, 999_999.5, 1_000_001.0, 12_345_678.25, 1e17])
 def test_metrics_are_the_bytes_that_the_official_client_writes(now):
-    counters = {"requests": 1_234_567, "accepted": 10_000_000, "held": 1 << 33}
+    counters = {"requests": 1_234_567, "accepted": 10_000_000, "client_memory": 1 << 33}
     memory = shared(worker(1), worker(2), restarts={"crash": 3}, application='a"\\n\\\n:b{c="d"}, ü')
     taken = snapshot.take(memory, Board(counters, {"requests": 1}), lambda: now)
     ours = metrics.exposition(taken, {101: Memory(1 << 30, 1 << 29)}, "1.0", Scoreboard(1, 1, "secrets")).decode()

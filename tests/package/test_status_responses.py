@@ -10,12 +10,12 @@ def test_endpoints_of_all_workers_are_added_and_the_worst_is_first():
     first = [endpoint("GET /a", responses=2, paths={"one-write": 2}), endpoint("", responses=7)]
     second = [
         endpoint("GET /a", responses=3, failed=1, paths={"one-write": 1, "none": 2}),
-        endpoint("GET /worst", delivery_ns=10**9, held_ns=2 * 10**9, paths={"direct": 1}),
+        endpoint("GET /worst", delivery_ns=10**9, application_ns=2 * 10**9, paths={"direct": 1}),
     ]
     told = responses.endpoints([first, second], "shop:app")
     assert [each["endpoint"] for each in told["endpoints"]] == ["GET /worst", "GET /a"]
     worst, other = told["endpoints"]
-    assert (worst["held_seconds"], worst["delivery_seconds"], worst["path"]) == (2.0, 1.0, "direct")
+    assert (worst["application_seconds"], worst["delivery_seconds"], worst["path"]) == (2.0, 1.0, "direct")
     assert 1.99 < worst["cost_seconds"] < 2.0
     assert [one["key"] for one in worst["findings"]] == ["starving"]
     assert (other["responses"], other["failed"], other["paths"]) == (5, 1, {"one-write": 3, "none": 2})
@@ -26,10 +26,10 @@ def test_streams_of_events_cost_nothing_and_time_in_the_application_counts():
     minutes = 222 * 10**9
     rows = [
         endpoint(
-            "GET /events", held_ns=minutes, event_streams=1, event_stream_ns=minutes, blocks=999, writes=999,
-            paths={"direct": 1}, chunked=1, client_gone=1,
+            "GET /events", application_ns=minutes, event_streams=1, event_stream_ns=minutes, blocks=999, writes=999,
+            paths={"direct": 1}, chunked=1, client_disconnected=1,
         ),
-        endpoint("GET /report", held_ns=1_700_000_000),
+        endpoint("GET /report", application_ns=1_700_000_000),
         # What a slow client's socket has not taken at once is no cost of the application.
         endpoint("GET /large", body_bytes=500_000, writes=13),
     ]  # fmt: skip
@@ -58,6 +58,31 @@ def test_the_worst_twenty_endpoints_are_listed():
     assert told["endpoints_omitted"] == 80
 
 
+def test_the_endpoints_that_have_grown_most_are_listed_however_little_they_cost():
+    mib = 1 << 20
+    rows = [endpoint(f"GET /{each}", delivery_ns=each * 10**9, paths={"direct": 1}) for each in range(30)]
+    rows[3] |= {"grown_bytes": 20 * mib, "grown_responses": 1, "grown_variance": 1024**2}
+    rows[4] |= {"grown_bytes": 20 * mib, "grown_responses": 1, "grown_variance": (10 * 1024) ** 2}
+    told = responses.endpoints([rows], "shop:app")
+    assert [each["endpoint"] for each in told["endpoints"]][19:] == ["GET /10", "GET /3"]
+    assert told["endpoints_omitted"] == 9
+    grown = told["endpoints"][-1]
+    assert (grown["grown_bytes"], grown["grown_error_bytes"]) == (20 * mib, mib)
+    assert [one["key"] for one in grown["findings"]] == ["memory-growth", "starving"]
+    assert "20.0 MiB (± 2.0)" in grown["findings"][0]["what"]
+
+
+def test_the_errors_of_workers_add_as_squares_and_only_the_slowest_of_all_is_said_to_be_slow():
+    one = endpoint("GET /a", application_ns=6_000_000, grown_bytes=1 << 20, grown_responses=1, grown_variance=9)
+    other = endpoint("GET /a", application_ns=6_000_000, grown_bytes=1 << 20, grown_responses=1, grown_variance=16)
+    found = responses.endpoints([[one, endpoint("GET /b", application_ns=5_500_000)], [other]], "shop:app")["endpoints"]
+    assert found[0]["grown_error_bytes"] == 5 << 10
+    assert [(each["endpoint"], [hint["key"] for hint in each["hints"]]) for each in found] == [
+        ("GET /a", ["before-first-block"]),
+        ("GET /b", []),
+    ]
+
+
 def test_the_last_responses_of_all_workers_are_listed_with_when_they_ended(monkeypatch):
     monkeypatch.setattr(responses.time, "time", lambda: 1_700_000_000.0)
     first = {"slow": [ended(ago=1.0, target="/one"), ended(ago=9.0, target="/three")], "broken": []}
@@ -76,23 +101,4 @@ def test_the_last_responses_of_all_workers_are_listed_with_when_they_ended(monke
     assert told["broken"][0]["findings"][0]["key"] == "exception"
     assert [each["time"] for each in told["slow"]] == [shown(1_700_000_000.0 - ago) for ago in (1.0, 5.0, 9.0)]
     many = {"slow": [ended(ago=float(each)) for each in range(40)], "broken": []}
-    assert len(responses.recent([many], "shop:app")["slow"]) == responses.MOST_RESPONSES
-
-
-def test_the_texts_for_a_terminal_have_a_line_for_each_with_what_to_fix():
-    found = {
-        **responses.endpoints([[endpoint("GET /worst", delivery_ns=10**9, paths={"direct": 1})]], "shop:app"),
-        **responses.recent([{"slow": [ended(ago=1.0)], "broken": []}], "shop:app"),
-    }
-    head, worst, finding = responses.endpoint_text(found).splitlines()
-    assert worst.split() == ["1.000", "1", "1.00", "1.01", "0.00", "1.0", "direct", "GET", "/worst"]
-    assert all(f" {title}" in head for title in ("cost, s", "mean, ms", "p95, ms", "held, ms"))
-    assert (head.split(",")[0].strip(), finding.strip().partition(":")[0]) == ("cost", "starving")
-    assert "starving: After its first block, a response occupied a thread for 1,000 ms" in finding
-    slow = responses.recent_text(found)
-    assert "  GET /report?x=1\n" in slow
-    assert "worker 1: 200 complete; queued 1.00 ms, application 2.50 s, iterating 250.00 ms" in slow
-    said = "before-first-block: The application took 2,500 ms until its first block. Find out where it spends the "
-    assert said in slow
-    assert "no response was broken" in slow
-    assert responses.endpoint_text({"endpoints": []}) == "the application has not sent any response yet"
+    assert len(responses.recent([many], "shop:app")["slow"]) == responses.MAX_RESPONSES

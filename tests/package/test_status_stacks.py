@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from tailrace.status import stacks
-from tailrace.status.stacks import Frame, Stack, Unreadable
+from tailrace.stacks import pyspy
+from tailrace.stacks.pyspy import Frame, Stack, Unreadable
 
 PRINTED = {
     "pid": 7,
@@ -28,15 +28,15 @@ def py_spy(tmp_path, monkeypatch):
         path = tmp_path / "py-spy"
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
-        monkeypatch.setattr(stacks, "program", lambda: str(path))
+        monkeypatch.setattr(pyspy, "program", lambda: str(path))
 
     return make
 
 
 def test_what_it_prints_is_read_by_the_kernels_number(py_spy):
     py_spy(f"echo '{json.dumps([PRINTED])}'")
-    assert stacks.read(7) == {8: Stack("work", True, [Frame("Shop.sell", "/shop.py", 3)])}
-    (found,) = stacks.as_json(stacks.read(7)[8])
+    assert pyspy.read(7) == {8: Stack("work", True, [Frame("Shop.sell", "/shop.py", 3)])}
+    (found,) = pyspy.as_json(pyspy.read(7)[8])
     assert found == {"function": "Shop.sell", "file": "/shop.py", "line": 3}
 
 
@@ -46,13 +46,13 @@ def test_a_thread_without_a_number_is_found_by_the_c_library():
     thread = threading.Thread(target=lambda: numbers.append((threading.get_ident(), threading.get_native_id())))
     thread.start()
     thread.join()
-    assert stacks._number(os.getpid(), threading.get_ident()) == threading.get_native_id()
-    assert stacks._number(os.getpid(), 0) is None
+    assert pyspy._number(os.getpid(), threading.get_ident()) == threading.get_native_id()
+    assert pyspy._number(os.getpid(), 0) is None
 
 
 def test_a_read_that_fails_once_is_tried_again(py_spy, tmp_path):
     py_spy(f"mkdir {tmp_path}/once 2>/dev/null && exit 1; echo '[]'")
-    assert stacks.read(os.getpid()) == {}
+    assert pyspy.read(os.getpid()) == {}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_read_that_fails_once_is_tried_again(py_spy, tmp_path):
 def test_why_it_could_not_read_is_one_line(py_spy, script, said):
     py_spy(script)
     with pytest.raises(Unreadable) as raised:
-        stacks.read(os.getpid(), 0.1 if "sleep" in script else 10)
+        pyspy.read(os.getpid(), 0.1 if "sleep" in script else 10)
     assert (said % os.getpid() if "%" in said else said) in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -80,14 +80,14 @@ def test_why_it_could_not_read_is_one_line(py_spy, script, said):
 def test_a_process_that_has_ended_is_named(py_spy):
     py_spy("exit 1")
     with pytest.raises(Unreadable, match="process 4194305 has ended"):
-        stacks.read(4194305)
+        pyspy.read(4194305)
 
 
 def test_without_py_spy_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(stacks, "program", lambda: None)
+    monkeypatch.setattr(pyspy, "program", lambda: None)
     with pytest.raises(Unreadable, match=r"pip install 'tailrace\[status\]'"):
-        stacks.read(os.getpid())
+        pyspy.read(os.getpid())
 
 
 def test_the_program_is_that_of_this_environment():
-    assert os.access(stacks.program(), os.X_OK)
+    assert os.access(pyspy.program(), os.X_OK)

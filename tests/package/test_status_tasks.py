@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from tailrace.status import tasks
-from tailrace.status.tasks import Task
+from tailrace.stacks import tasks
+from tailrace.stacks.tasks import Task
 
 # A thread keeps the interpreter in a call that sleeps; another one wants it; a third waits for a lock.
 PROGRAM = """

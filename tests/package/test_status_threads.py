@@ -3,23 +3,14 @@
 import threading
 
 import pytest
-from package.in_status import Board, shared
+from package.in_status import REQUEST, Board, shared
 from package.in_status import worker as told
 
-from tailrace.status import snapshot, stacks, tasks, threads
-from tailrace.status.stacks import Frame, Stack, Unreadable
-from tailrace.status.tasks import Task
+from tailrace.stacks import process, pyspy, tasks
+from tailrace.stacks.pyspy import Frame, Stack, Unreadable
+from tailrace.stacks.tasks import Task
+from tailrace.status import snapshot, threads
 
-REQUEST = {
-    "id": 7,
-    "request_id": "abc",
-    "method": "GET",
-    "target": "/a",
-    "client": "::1",
-    "phase": "running",
-    "seconds": 1.25,
-    "thread": 42,
-}
 FRAMES = [Frame("app", "/shop.py", 3)]
 SLEEPS, RUNS, WANTS = Task("tailrace-0", False, False), Task("tailrace-0", True, False), Task("tailrace-0", False, True)
 
@@ -51,7 +42,7 @@ def shown(before, after, stack, task, **more):
         (WANTS, Stack(None, False, FRAMES), REQUEST, "waiting for the interpreter"),
         (SLEEPS, Stack(None, False, []), {**REQUEST, "phase": "sending"}, "sending"),
         (SLEEPS, None, None, "idle"),
-        (SLEEPS, Stack(None, False, [Frame("_wait", threads.__file__, 3)]), None, "idle"),
+        (SLEEPS, Stack(None, False, [Frame("_wait", process.__file__, 3)]), None, "idle"),
         (SLEEPS, Stack("work", False, FRAMES), None, "waiting"),
         (None, None, REQUEST, "unknown"),
     ],
@@ -60,7 +51,7 @@ def test_states(task, stack, request_, state):
     requests = [request_] if request_ else []
     (found,) = shown(requests, requests, stack, task)
     assert found["state"] == state
-    assert state in threads.EXPLAINED
+    assert state in process.EXPLAINED
     assert found["holds_interpreter"] == (stack.holds_interpreter if stack else None)
 
 
@@ -73,7 +64,7 @@ def test_a_request_that_began_during_the_read_has_no_stack():
 
 
 def test_the_calls_that_begin_a_thread_are_left_out():
-    begin = [Frame("Thread.run", threading.__file__, 9), Frame("work", threads.__file__, 1)]
+    begin = [Frame("Thread.run", threading.__file__, 9), Frame("work", process.__file__, 1)]
     waits = Frame("Condition.wait", threading.__file__, 5)
     (found,) = shown([REQUEST], [REQUEST], Stack(None, False, [waits, *FRAMES, *begin]), SLEEPS)
     assert [each["function"] for each in found["frames"]] == ["Condition.wait", "app"]
@@ -95,7 +86,7 @@ def test_names():
         (Task("python", True, False), Stack(None, True, []), "python"),
         (None, None, ""),
     ]
-    assert [threads._name(task, stack) for task, stack, _ in named] == [name for *_, name in named]
+    assert [process._name(task, stack) for task, stack, _ in named] == [name for *_, name in named]
 
 
 def test_text_has_a_block_for_each_thread():
@@ -108,23 +99,23 @@ def test_text_has_a_block_for_each_thread():
         {42: RUNS, 43: Task("tailrace-1", False, False)},
         greenlets=False,
     )
-    assert threads.text([worker]) == (
+    assert process.text([worker]) == (
         "worker 1, process 101: 2 threads: 1 running, 1 idle\n"
         "  thread 42 tailrace-0: running, holds the interpreter\n"
         "    GET /a (id abc) from ::1, for 1.250 s\n"
         "      app (/shop.py:3)\n"
         "  thread 43 tailrace-1: idle\n"
     )
-    assert "no stacks: why\n" in threads.text([{**worker, "error": "why"}])
+    assert "no stacks: why\n" in process.text([{**worker, "error": "why"}])
 
 
 def test_what_a_thread_of_a_process_does_is_not_known_without_its_stack(monkeypatch):
     def read(pid, timeout):
         raise Unreadable("not here")
 
-    monkeypatch.setattr(stacks, "read", read)
+    monkeypatch.setattr(pyspy, "read", read)
     monkeypatch.setattr(tasks, "tasks", lambda pid: {42: SLEEPS, 43: RUNS, 44: WANTS})
-    found = threads.of_process(1, 101)
+    found = process.of_process(1, 101)
     assert {each["thread"]: each["state"] for each in found["threads"]} == {
         42: "unknown",
         43: "running",
@@ -132,8 +123,8 @@ def test_what_a_thread_of_a_process_does_is_not_known_without_its_stack(monkeypa
     }
     assert "use `tailrace threads --status ADDRESS`" in found["note"]
     # A stack that can be read tells.
-    monkeypatch.setattr(stacks, "read", lambda pid, timeout: {42: Stack(None, False, [])})
-    assert threads.of_process(1, 101)["threads"][-1]["state"] == "idle"
+    monkeypatch.setattr(pyspy, "read", lambda pid, timeout: {42: Stack(None, False, [])})
+    assert process.of_process(1, 101)["threads"][-1]["state"] == "idle"
 
 
 @pytest.fixture
@@ -145,7 +136,7 @@ def reads(monkeypatch):
         found.append(pid)
         raise Unreadable("not here")
 
-    monkeypatch.setattr(stacks, "read", read)
+    monkeypatch.setattr(pyspy, "read", read)
     return found
 
 
@@ -184,7 +175,7 @@ def test_one_read_goes_on_at_a_time(monkeypatch):
         assert go_on.wait(30)
         return {}
 
-    monkeypatch.setattr(stacks, "read", read)
+    monkeypatch.setattr(pyspy, "read", read)
     reader = threads.Reader()
     other = threading.Thread(target=reader.read, args=(taken(), taken))
     other.start()

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tailrace.status import tasks, waits
+from tailrace.stacks import tasks, waits
 
 # Each waits in its own way, in the main thread of a program.
 WAITS = {

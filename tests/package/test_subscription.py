@@ -7,21 +7,26 @@ import pytest
 from tailrace.worker.subscription import Subscription
 
 
-def test_a_callback_is_called_once():
+@pytest.mark.parametrize("end", [Subscription.end, Subscription.remove, lambda each: each.__exit__(None, None, None)])
+def test_a_callback_is_called_once_and_not_after_its_end(end):
     called = []
-    subscription = Subscription(lambda: called.append(True))
+    subscription = Subscription(lambda: called.append(True), lambda: False)
     subscription.run()
     subscription.run()
     assert called == [True]
+    ended = Subscription(lambda: called.append(True), lambda: False)
+    end(ended)
+    ended.run()
+    assert called == [True]
 
 
-@pytest.mark.parametrize("end", [Subscription.end, Subscription.remove, lambda each: each.__exit__(None, None, None)])
-def test_after_its_end_it_is_not_called(end):
+def test_if_the_client_has_left_the_end_of_its_block_calls_it_once():
     called = []
-    subscription = Subscription(lambda: called.append(True))
-    end(subscription)
+    with Subscription(lambda: called.append(True), lambda: True) as subscription:
+        assert called == []
+    subscription.remove()
     subscription.run()
-    assert called == []
+    assert called == [True]
 
 
 def test_the_end_of_its_block_waits_while_it_runs():
@@ -32,7 +37,7 @@ def test_the_end_of_its_block_waits_while_it_runs():
         may_end.wait(20)
         ended.append(True)
 
-    subscription = Subscription(callback)
+    subscription = Subscription(callback, lambda: True)
     runs = threading.Thread(target=subscription.run)
     runs.start()
     assert entered.wait(20)
@@ -56,6 +61,6 @@ def test_a_callback_may_remove_itself_and_may_raise(caplog):
         made[0].remove()
         raise SystemExit
 
-    made.append(Subscription(callback))
+    made.append(Subscription(callback, lambda: True))
     made[0].run()
     assert "exception in a callback of tailrace.on_disconnect" in caplog.text

@@ -1,21 +1,14 @@
 """tools/third_party.py: which crates are linked into the core, and the texts of their licences."""
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
+from harness.programs import module_of
 from harness.tools import need_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 
-
-@pytest.fixture(scope="module")
-def third_party():
-    sys.path.insert(0, str(ROOT / "tools"))
-    yield importlib.import_module("third_party")
-    sys.path.remove(str(ROOT / "tools"))
-    del sys.modules["third_party"]
+third_party = module_of("tools/third_party.py")
 
 
 @pytest.fixture
@@ -79,17 +72,6 @@ def test_a_crate_without_a_text_has_that_of_its_repository_or_is_named(third_par
     assert third_party.texts(bare, [bare, crate("full", "MIT", ["LICENSE"], repository="r")]) == ["LICENSE of full"]
     with pytest.raises(third_party.Problem, match=r"bare 1\.0\.0 has no file with its licence"):
         third_party.texts(bare, [bare, crate("other", "MIT", ["LICENSE"], repository="s")])
-
-
-def test_crates_with_the_same_text_stand_together(third_party, crate):
-    one, two, three = (crate(name, "MIT", ["LICENSE"]) for name in ("one", "two", "three"))
-    for each in (one, two):
-        (Path(each["manifest_path"]).parent / "LICENSE").write_text("the same\n")
-    found = third_party.document([two, three, one], "Copyright us\n\nPermission is hereby granted")
-    assert "\none 1.0.0 (MIT)\ntwo 1.0.0 (MIT)\n\nthe same\n" in found
-    assert "\nthree 1.0.0 (MIT)\n\nLICENSE of three\n" in found
-    assert found.endswith("Rust Project Contributors\n\nPermission is hereby granted\n")
-    assert "Copyright us" not in found
 
 
 def test_the_file_has_the_crates_of_the_lock_file(third_party, monkeypatch, tmp_path):

@@ -1,19 +1,9 @@
 """Titles of processes and names of threads."""
 
 import importlib.util
-import subprocess
-import sys
 
 import pytest
-
-
-def run(source, *arguments):
-    """What a process prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", source, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+from harness.programs import printed
 
 
 def test_without_setproctitle_the_short_name_tells_the_role():
@@ -25,7 +15,7 @@ def test_without_setproctitle_the_short_name_tells_the_role():
         "    title.set_title(role, 'app:app')\n"
         "    print(open('/proc/self/comm').read(), end='')\n"
     )
-    assert run(source) == "tailrace-master\ntailrace-w12\n"
+    assert printed(source) == "tailrace-master\ntailrace-w12\n"
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("setproctitle"), reason="the extra `title` is not installed")
@@ -35,4 +25,4 @@ def test_with_setproctitle_ps_shows_role_and_application():
         "title.set_title('worker 1', 'app:app')\n"
         "print(open('/proc/self/cmdline', 'rb').read().rstrip(b'\\0').decode())\n"
     )
-    assert run(source) == "tailrace: worker 1 [app:app]\n"
+    assert printed(source) == "tailrace: worker 1 [app:app]\n"

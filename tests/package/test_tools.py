@@ -1,28 +1,19 @@
 """The scripts in tools/."""
 
-import importlib.util
-import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from harness.programs import module_of
 from harness.tools import need_module
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
-
-
-BACKEND = TOOLS / "build_backend.py"
-
-
-@pytest.fixture
-def backend():
-    spec = importlib.util.spec_from_file_location("build_backend", BACKEND)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+backend = module_of("tools/build_backend.py")
 
 
 @pytest.fixture
@@ -69,18 +60,12 @@ def test_the_version_of_rust_is_the_one_of_the_manifest_and_of_the_readme(backen
 )
 def test_an_old_rust_is_one_line_that_says_what_to_do(backend, rust, first, rustups, said):
     rust(first, rustups)
-    ran = subprocess.run([sys.executable, BACKEND], capture_output=True, text=True, check=False)
+    ran = subprocess.run([sys.executable, TOOLS / "build_backend.py"], capture_output=True, text=True, check=False)
     assert ran.returncode == (1 if said else 0)
     assert said in ran.stderr
     assert ran.stderr.count("\n") == bool(said)
     if said:
         assert f"needs Rust {backend.needed()} or newer" in ran.stderr
-
-
-def test_an_old_rust_of_rustup_is_updated(backend, rust, monkeypatch, tmp_path):
-    rust({}, {"cargo": "1.70.0", "rustc": "1.70.0"})
-    monkeypatch.setenv("PATH", f"{tmp_path}/rustup/bin")
-    assert backend.problem().endswith("cargo is 1.70.0; `rustup update` brings a newer one")
 
 
 def test_elsewhere_than_on_linux_one_line_names_the_guide(backend, rust, monkeypatch):
@@ -140,46 +125,110 @@ def test_commands_that_run_together_are_shown_whole_and_one_that_fails_fails_the
     assert f"one\ntwo\n== {fails}: status 3 after " in both.stdout
     assert f"three\n== {passes}: status 0 after " in both.stdout
     assert run(passes, passes).returncode == 0
+    absent = run("absent-command of-nobody", passes)
+    assert absent.returncode == 1
+    assert "absent-command'\n== absent-command of-nobody: status 127 after " in absent.stdout
+    assert f"three\n== {passes}: status 0 after " in absent.stdout
+    # What a command leaves behind in the background is not waited for.
+    left = run("sh -c 'sleep 600 & echo $!'")
+    os.kill(int(left.stdout.partition("\n")[0]), signal.SIGKILL)
+    assert left.returncode == 0
+
+
+def test_a_proof_is_repeated_when_a_file_the_command_or_a_variable_changes_or_it_has_failed(tmp_path):
+    (tmp_path / "tools").mkdir()
+    shutil.copy(TOOLS / "unless_proved.sh", tmp_path / "tools")
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / "a").mkdir()
+    name = tmp_path / 'a/ein "Ä" mit Leerzeichen'
+    name.write_text("1")
+    (tmp_path / "b").write_text("1")
+
+    def runs(command="echo ran", **variables):
+        done = subprocess.run(
+            [tmp_path / "tools/unless_proved.sh", "a", "--", "sh", "-c", command],
+            env={**os.environ, "BUILD_CACHE": str(tmp_path / "a cache"), **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert not done.stderr
+        return done.stdout.strip() == "ran"
+
+    assert [runs(), runs()] == [True, False]
+    (tmp_path / "b").write_text("2")
+    assert not runs()
+    name.write_text("2")
+    assert [runs(), runs()] == [True, False]
+    assert [runs("echo ran; exit 1"), runs("echo ran; exit 1")] == [True, True]
+    for variable in ("RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "LOOM_MAX_PREEMPTIONS", "MAKEFLAGS", "RUSTC_WRAPPER"):
+        assert [runs(**{variable: "1"}), runs(**{variable: "1"}), runs()] == [True, False, False]
+    subprocess.run(["git", "-C", tmp_path, "add", "a"], check=True)
+    name.rename(tmp_path / "a/c")
+    assert [runs(), runs()] == [True, False]
 
 
 @pytest.fixture
-def after_a_run(tmp_path):
-    """What tools/test_again.sh says after a run of tests in which these have failed, and its exit status."""
-    (tmp_path / ".venv/bin").mkdir(parents=True)
-    (tmp_path / ".venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    (tmp_path / ".venv/bin/python").chmod(0o755)
-    tests = "import pytest\n@pytest.mark.parametrize('number', range(9))\ndef test_{0}(number):\n    assert {1}\n"
-    (tmp_path / "test_all.py").write_text(tests.format("steady", False) + tests.format("unsteady", True))
+def clone(tmp_path):
+    """Runs compiled.sh in clones with these names and locks, with commands in place of others; what `target` has."""
 
-    def run(*failed, unfinished=False):
-        cache = tmp_path / ".pytest_cache/v/cache"
-        cache.mkdir(parents=True, exist_ok=True)
-        (cache / "lastfailed").write_text(json.dumps({f"test_all.py::{name}": True for name in failed}))
-        if unfinished:
-            (tmp_path / ".pytest_cache/unfinished").touch()
-        ran = subprocess.run([TOOLS / "test_again.sh"], cwd=tmp_path, capture_output=True, text=True, check=False)
-        return ran.stdout, ran.returncode
+    def run(*arguments, name="first", lock="1", compiled=(), **commands):
+        root, fakes = tmp_path / name, tmp_path / "fakes"
+        shutil.rmtree(fakes, ignore_errors=True)
+        for folder in (root / "tools", root / "target", fakes):
+            folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(TOOLS / "compiled.sh", root / "tools")
+        (root / "Cargo.lock").write_text(lock)
+        for path in compiled:
+            (root / "target" / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / "target" / path).write_text(path)
+        for command, script in commands.items():
+            (fakes / command).write_text(f"#!/bin/sh\n{script}\n")
+            (fakes / command).chmod(0o755)
+        environ = {
+            **os.environ,
+            "BUILD_CACHE": str(tmp_path / "the [cache] *"),
+            "PATH": f"{fakes}:{os.environ['PATH']}",
+        }
+        ran = subprocess.run(
+            [root / "tools/compiled.sh", *arguments], env=environ, capture_output=True, text=True, check=False
+        )
+        found = {str(each.relative_to(root / "target")) for each in (root / "target").rglob("*") if each.is_file()}
+        return found, ran.stderr
 
     return run
 
 
-def test_up_to_three_tests_that_failed_run_again_and_are_named(after_a_run):
-    names = [f"test_unsteady[{number}]" for number in range(4)]
-    said, status = after_a_run(*names[:3])
-    assert (said.count("Unsteady, if it passes now: test_all.py::test_unsteady["), status) == (3, 0)
-    assert "3 passed" in said
-    assert after_a_run(*names) == ("", 1)
-    assert after_a_run() == ("", 1)
+DEPENDENCIES = {"ci/deps/a.rlib", "ci/build/b/out/b.rs", "ci/.fingerprint/b/b.json"}
+KILLED = "kill -KILL $$"
 
 
-def test_a_test_that_fails_again_fails_the_run(after_a_run):
-    said, status = after_a_run("test_unsteady[0]", "test_steady[0]")
-    assert "1 failed, 1 passed" in said
-    assert status == 1
+def test_another_clone_gets_what_has_been_compiled_and_none_of_the_workspace(clone):
+    assert clone("get") == (set(), "")
+    own = {"ci/deps/tailrace_http.rlib", "ci/build/tailrace-wsgi/out/c", "ci/libtailrace.so"}
+    assert clone("keep", "ci", compiled=DEPENDENCIES | own)[1] == ""
+    assert clone("get", name="second") == (DEPENDENCIES, "")
+    # Another Cargo.lock takes its place.
+    assert clone("get", name="third", lock="3") == (set(), "")
+    clone("keep", "ci", name="third", lock="3", compiled={"ci/deps/c.rlib", "ci/.fingerprint/c"})
+    assert clone("get", name="fourth") == (set(), "")
 
 
-def test_tests_of_a_run_that_has_not_come_to_its_end_do_not_run_again(after_a_run):
-    assert after_a_run("test_unsteady[0]", unfinished=True) == ("", 1)
+@pytest.mark.parametrize("command", ["find", "cp", "mv"])
+def test_a_copy_that_was_killed_is_not_taken_for_a_whole_one(clone, command):
+    said = clone("keep", "ci", compiled=DEPENDENCIES, **{command: KILLED})[1]
+    assert "cannot keep target/ci in " in said
+    assert clone("get", name="second") == (set(), "")
+    assert clone("keep", "ci") == (DEPENDENCIES, "")
+    assert clone("get", name="second", **{command: KILLED})[0] == (DEPENDENCIES if command == "find" else set())
+    assert clone("get", name="third") == (DEPENDENCIES, "")
+
+
+def test_what_another_clone_removes_during_the_copy_is_not_taken(clone):
+    clone("keep", "ci", compiled=DEPENDENCIES)
+    # The copy succeeds, but the folder has been renamed and some of its files were gone already.
+    copies = '/bin/cp "$@"; mv "$2" "$2.gone"; find "$3" -name "*.rs" -delete'
+    assert clone("get", name="second", cp=copies) == (set(), "")
 
 
 def test_promises_name_tests_and_files_that_exist(tmp_path):

@@ -3,11 +3,10 @@
 import itertools
 
 import pytest
-from package.plan_bench import Bench
+from package.plan_bench import AGED, Bench, a_worker
 
 from tailrace.master.plan import Drain, Fork, Reloaded, Verdict
 from tailrace.master.trial import Figures, Trial, fault
-from tailrace.master.workers import Worker
 from tailrace.status.counts import added
 
 TRIAL = 10.0
@@ -70,7 +69,7 @@ def test_a_worker_that_is_rejected_ends_and_the_old_ones_stay():
 def test_no_worker_is_recycled_with_code_that_is_on_trial_or_was_rejected():
     bench, new = on_trial()
     old = bench.plan.serving[0]
-    old.due = "has served long enough"
+    old.due = AGED
     assert (bench.plan.may_recycle, bench.step()) == (False, [])
     bench.plan.reject()
     assert drained(bench.step()) == [new]
@@ -154,7 +153,7 @@ def counts(responses=0, errors=0, seconds=0.001):
 
 
 def judged(new, *old, began=(), is_over=True):
-    trial = Trial(Worker(1, 0, 2, 99, 0.0), dict(enumerate(began)))
+    trial = Trial(a_worker(generation=2), dict(enumerate(began)))
     return fault(*trial.figures(new, dict(enumerate(old))), is_over=is_over)
 
 

@@ -1,12 +1,9 @@
-"""Upgrades between two masters: real processes that execute a small master of the tests."""
+"""Upgrades between two masters: what the one passes to the other. tests/server has those of whole servers."""
 
 import json
 import os
-import signal
 import socket
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,212 +12,6 @@ from tailrace.master import upgrade
 from tailrace.master.upgrade import Origin, Predecessor, Successor
 from tailrace.system import sockets
 from tailrace.system.binds import Bind
-
-# Writes its state as lines of JSON, and obeys the lines that it reads. It serves no requests: the test connects, and
-# sees which master accepts.
-MASTER = """
-import json, os, select, signal, sys
-from tailrace.system import sockets
-from tailrace.system.binds import parse_all
-from tailrace.master import upgrade
-
-def say(what):
-    print(json.dumps(what), flush=True)
-
-signal.signal(signal.SIGUSR2, lambda number, frame: None)
-before = upgrade.predecessor(os.environ)
-origin = upgrade.Origin.here()
-say({
-    "pid": os.getpid(),
-    "directory": os.getcwd(),
-    "variables": [name for name in os.environ if "TAILRACE" in name],
-    "listen_pid": os.environ.get("LISTEN_PID"),
-    "mask": list(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
-})
-fail, *binds = sys.argv[1:]
-os.chdir("/")
-kept = before.listener if before else lambda address: None
-with sockets.bound(parse_all(binds), backlog=16, socket_mode=None, kept=kept) as listeners:
-    say([listener.url for listener in listeners])
-    if before:
-        before.close_rest()
-        if os.path.exists(fail):
-            sys.exit(1)
-        before.ready()
-        select.select([before.line], [], [], 60)
-        say(before.has_let_go())
-        before.close()
-        for listener in listeners:
-            listener.take_file()
-    while (command := os.read(0, 100).decode().strip()) not in ("end", ""):
-        if command == "accept":
-            for listener in listeners:
-                accepted, _ = listener.socket.accept()
-                accepted.send(str(os.getpid()).encode())
-                accepted.close()
-            continue
-        after = upgrade.start(origin, listeners)
-        try:
-            while after.read() is None:
-                select.select([after.line], [], [], 60)
-        except upgrade.UpgradeError as error:
-            after.close()
-            os.waitpid(after.pid, 0)
-            say(str(error))
-            continue
-        if command == "die":
-            os.kill(os.getpid(), signal.SIGKILL)
-        for listener in listeners:
-            listener.leave_file()
-        after.go()
-        break
-"""
-
-
-class Masters:
-    """The first master, and through the pipes that it leaves to them all those after it."""
-
-    def __init__(self, directory, *binds):
-        (directory / "master.py").write_text(MASTER)
-        self.fail = directory / "fail"
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", "master.py", str(self.fail), *binds],
-            cwd=directory,
-            env={**os.environ, "PWD": str(directory), "PYTHONPATH": str(Path(upgrade.__file__).parents[2])},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-
-    def said(self):
-        line = self.process.stdout.readline()
-        assert line, "the master has ended"
-        return json.loads(line)
-
-    def do(self, command):
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
-
-
-@pytest.fixture
-def masters(tmp_path):
-    started = []
-
-    def start(*binds, directory=tmp_path):
-        started.append(Masters(directory, *binds))
-        return started[-1]
-
-    yield start
-    for each in started:
-        # Whoever reads the commands now ends with them.
-        each.process.stdin.close()
-        each.process.stdout.close()
-        each.process.wait(30)
-
-
-def who(url):
-    """The number of the process that accepts."""
-    kind, where = (
-        (socket.AF_UNIX, url.removeprefix("unix:")) if url.startswith("unix:") else (socket.AF_INET, address(url))
-    )
-    client = socket.socket(kind)
-    client.settimeout(30)
-    client.connect(where)
-    return client
-
-
-def address(url):
-    host, _, port = url.removeprefix("http://").rpartition(":")
-    return host, int(port)
-
-
-def test_the_new_master_has_the_same_sockets(masters, tmp_path):
-    path = tmp_path / "app.sock"
-    run = masters("127.0.0.1:0", f"unix:{path}")
-    first, urls = run.said(), run.said()
-    # These wait in the queues of the kernel over the change.
-    waiting = [who(url) for url in urls]
-    run.do("upgrade")
-    second = run.said()
-    assert run.said() == urls
-    assert run.said() is True
-    assert run.process.wait(30) == 0
-    assert path.exists()
-    run.do("accept")
-    assert [client.recv(64) for client in waiting] == [str(second["pid"]).encode()] * 2
-    for client in waiting:
-        client.close()
-    assert second["pid"] != first["pid"]
-    assert (second["directory"], second["variables"], second["mask"]) == (str(tmp_path), [], [])
-    run.do("upgrade")
-    third = run.said()
-    assert (run.said(), run.said()) == (urls, True)
-    assert third["pid"] not in (first["pid"], second["pid"])
-    run.do("end")
-    assert run.process.stdout.readline() == ""
-    assert not path.exists(), "the last one removes the file"
-
-
-def test_a_new_master_that_fails_leaves_the_old_one(masters, tmp_path):
-    run = masters("127.0.0.1:0", f"unix:{tmp_path}/app.sock")
-    first, urls = run.said(), run.said()
-    run.fail.touch()
-    run.do("upgrade")
-    second = run.said()
-    assert run.said() == urls
-    assert run.said() == f"the new master (pid {second['pid']}) ended before its workers served"
-    clients = [who(urls[0])]
-    # The failed one was stopped in order, and must not have taken the file with it.
-    clients.append(who(urls[1]))
-    run.do("accept")
-    assert [client.recv(64) for client in clients] == [str(first["pid"]).encode()] * 2
-    for client in clients:
-        client.close()
-    run.fail.unlink()
-    run.do("upgrade")
-    run.said()
-    assert (run.said(), run.said()) == (urls, True)
-
-
-def test_an_old_master_that_is_killed_has_let_go(masters):
-    run = masters("127.0.0.1:0")
-    run.said()
-    urls = run.said()
-    run.do("die")
-    second = run.said()
-    assert (run.said(), run.said()) == (urls, True)
-    assert run.process.wait(30) == -signal.SIGKILL
-    with who(urls[0]) as client:
-        run.do("accept")
-        assert client.recv(64) == str(second["pid"]).encode()
-
-
-def test_the_new_master_enters_by_the_link(masters, tmp_path):
-    """A deployment that switches a link is followed."""
-    (tmp_path / "one").mkdir()
-    (tmp_path / "two").mkdir()
-    (tmp_path / "two" / "master.py").write_text(MASTER)
-    (tmp_path / "current").symlink_to("one")
-    run = masters("127.0.0.1:0", directory=tmp_path / "current")
-    assert run.said()["directory"] == str(tmp_path / "one")
-    run.said()
-    (tmp_path / "current").unlink()
-    (tmp_path / "current").symlink_to("two")
-    run.do("upgrade")
-    assert run.said()["directory"] == str(tmp_path / "two")
-
-
-def test_a_master_that_cannot_be_started_says_why(masters, tmp_path):
-    (tmp_path / "gone").mkdir()
-    run = masters("127.0.0.1:0", directory=tmp_path / "gone")
-    run.said()
-    run.said()
-    (tmp_path / "gone" / "master.py").unlink()
-    (tmp_path / "gone").rmdir()
-    run.do("upgrade")
-    assert "cannot be started" in (said := run.said())
-    assert said.endswith("/gone: No such file or directory")
 
 
 def test_sockets_of_systemd_go_along():
@@ -310,14 +101,24 @@ def test_a_socket_is_given_once_and_the_rest_closed():
 
 def test_a_unix_socket_whose_file_is_gone_is_bound_anew(tmp_path):
     path = str(tmp_path / "app.sock")
-    with sockets.bound([Bind(sockets.UnixAddress(path))], backlog=1, socket_mode=None) as (old,):
+    with sockets.bound([Bind(sockets.UnixAddress(path))]) as (old,):
         descriptor = os.dup(old.socket.fileno())
         os.unlink(path)
-        new = sockets.take_over(sockets.UnixAddress(path), descriptor, backlog=1, socket_mode=0o600)
+        new = sockets.take_over(sockets.UnixAddress(path), descriptor, backlog=1, mode=0o600)
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(path)
         new.close()
         assert not os.path.exists(path)
+
+
+def test_a_master_that_cannot_be_started_says_why(tmp_path):
+    after = upgrade.start(Origin(sys.executable, (), {}, str(tmp_path / "gone")), [])
+    after.line.setblocking(True)
+    with pytest.raises(UpgradeError, match=r"cannot be started: .*/gone: No such file or directory$"):
+        while after.read() is None:
+            pass
+    after.close()
+    os.waitpid(after.pid, 0)
 
 
 def test_process_1_refuses(monkeypatch):

@@ -69,9 +69,9 @@ def test_the_environ_of_a_path_and_of_a_url():
     }
 
 
-@pytest.mark.parametrize("status", ["200 OK", "302 Found", "404 Not Found", "499 Odd"])
-def test_other_statuses_are_no_errors(status):
-    asked(App(status), "/")
+def test_other_statuses_are_no_errors():
+    asked(App("302 Found"), "/")
+    asked(App("499 Odd"), "/")
 
 
 def test_a_server_error_is_shown_with_its_body_and_ends_the_warm_up():
@@ -95,15 +95,12 @@ def test_an_exception_is_shown_with_the_traceback_of_the_application(kind):
     assert "_answer" not in caught.value.user_traceback
 
 
-def test_an_application_that_does_not_start_a_response_is_told_so():
-    with pytest.raises(LoadError, match="did not call start_response"):
-        asked(lambda environ, start_response: [b"a"], "/")
-
-
-@pytest.mark.parametrize("status", [500, b"500 Internal Server Error", "", "up"])
-def test_a_status_that_is_none_is_an_error(status):
+@pytest.mark.parametrize(
+    "app", [lambda environ, start_response: [b"a"], *map(App, (500, b"500 Internal Server Error", "", "up"))]
+)
+def test_an_application_that_starts_no_response_with_a_status_is_told_so(app):
     with pytest.raises(LoadError, match="did not call start_response with a status"):
-        asked(App(status), "/")
+        asked(app, "/")
 
 
 def test_what_is_written_counts_and_an_exception_after_the_head_replaces_the_status():

@@ -12,7 +12,7 @@ from tailrace.worker.fork import fork
 
 
 def worker(pid, report=-1):
-    return Worker(1, 0, 1, pid, 0.0, report)
+    return Worker(pid, 0.0, report, number=1, place=0, generation=1)
 
 
 def child(body):

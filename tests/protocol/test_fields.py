@@ -1,8 +1,6 @@
 """Field lines over a socket, and how they reach the application (RFC 9112 section 5, RFC 9110 section 5).
 head.rs of crates/http/tests has their grammar."""
 
-from __future__ import annotations
-
 from harness.cases import Case, Outcome, case, check, over, refused, request, saw
 from harness.encrypted import SCHEME, TLS
 from harness.server import Server
@@ -35,12 +33,7 @@ MEANING: list[Case] = [
     line("repeated-lines-join-with-comma", "9110 5.3", b"X-A: b\r\nX-A: c", saw(HTTP_X_A="b, c")),
     line("repeated-in-other-case", "9110 5.3", b"X-A: b\r\nx-a: c", saw(HTTP_X_A="b, c")),
     line("repeated-with-empty", "9110 5.3", b"X-A: b\r\nX-A:", saw(HTTP_X_A="b, ")),
-    line(
-        "repeated-apart",
-        "9110 5.3",
-        b"X-A: b\r\nX-B: x\r\nX-A: c",
-        saw(HTTP_X_A="b, c", HTTP_X_B="x"),
-    ),
+    line("repeated-apart", "9110 5.3", b"X-A: b\r\nX-B: x\r\nX-A: c", saw(HTTP_X_A="b, c", HTTP_X_B="x")),
     line(
         "cookies-join-with-semicolon",
         "6265 5.4",
@@ -60,10 +53,7 @@ MEANING: list[Case] = [
         saw(HTTP_X_REAL_IP="good"),
     ),
     line(
-        "underscore-content-length-is-no-length",
-        "3875 4.1.18",
-        b"Content_Length: 5",
-        saw(CONTENT_LENGTH=None, body=""),
+        "underscore-content-length-is-no-length", "3875 4.1.18", b"Content_Length: 5", saw(CONTENT_LENGTH=None, body="")
     ),
     line(
         "underscore-transfer-encoding-is-none",

@@ -2,11 +2,6 @@
 (RFC 9112 section 6). framing.rs and body.rs of crates/http/tests have the
 grammar, crates/server/tests/server/wire.rs the rest."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-import pytest
 from harness.cases import Case, Outcome, case, check, each, over, refused, request, saw
 from harness.server import Server
 
@@ -16,15 +11,6 @@ TE = b"Transfer-Encoding: "
 LAST = b"0\r\n\r\n"
 HELLO = b"5\r\nhello\r\n0\r\n\r\n"
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: evil\r\n\r\n"
-
-
-@pytest.fixture(scope="module", params=["first", "streamed"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    if request.param == "first":
-        yield request.getfixturevalue("echo")
-        return
-    with Server("stream_app:echo", "--stream-body") as server:
-        yield server
 
 
 def length(id: str, value: bytes, outcome: Outcome, body: bytes = b"hello", why: str = "") -> Case:

@@ -1,8 +1,6 @@
 """The Host field over a socket: exactly one in HTTP/1.1, and well-formed (RFC 9112 section 3.2, RFC 9110 section 7.2).
 framing.rs and target.rs of crates/http/tests have its grammar."""
 
-from __future__ import annotations
-
 from harness.cases import Case, case, check, over, refused, request, saw
 from harness.server import Server
 

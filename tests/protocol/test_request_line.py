@@ -1,8 +1,6 @@
 """The request line over a socket (RFC 9112 sections 2.2, 2.3 and 3). head.rs and target.rs of crates/http/tests have its
 grammar."""
 
-from __future__ import annotations
-
 import json
 from urllib.parse import unquote
 
@@ -65,6 +63,7 @@ TARGET: list[Case] = [
         request(b"GET /a/../b/./c HTTP/1.1"),
         saw(PATH_INFO="/a/../b/./c"),
     ),
+    case("plus-is-no-space", "3875 4.1.5", request(b"GET /a+b? HTTP/1.1"), saw(PATH_INFO="/a+b", QUERY_STRING="")),
     case("raw-octet", "3986 2", request("GET /café HTTP/1.1".encode()), refused()),
     case("fragment", "9112 3.2", request(b"GET /a#b HTTP/1.1"), refused()),
     case("no-slash", "9112 3.2", request(b"GET index.html HTTP/1.1"), refused()),

@@ -1,7 +1,5 @@
 """uwsgi packets at a real server: in every mode, for static files, in the log, from peers that are not trusted."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Callable, Iterator
@@ -82,7 +80,7 @@ def test_the_log_shows_the_client_and_the_user_that_the_proxy_names(start: Start
 
 def test_a_peer_that_is_not_trusted_is_told_so() -> None:
     address = free_address()
-    with Server("fw_delivery:app", "--bind", f"uwsgi://{address.bind}", address=address):
+    with Server("fw_delivery:app", "--bind", f"uwsgi://{address.bind}", address=address, trusted_proxies="none"):
         refused = ask(address, packet(variables()))
         assert refused.status == 403
         assert b"--trusted-proxies" in refused.body
@@ -93,7 +91,6 @@ def test_who_connects_to_the_wrong_listener_is_told_so(start: Start) -> None:
     assert wrong.status == 400
     assert b"looks like HTTP" in wrong.body
     with Server("fw_delivery:app") as server, Client(server.address) as client:
-        client.send(packet(variables()))
-        response = client.response()
+        response = client.ask(packet(variables()))
         assert response.status == 400
         assert b"looks like the uwsgi protocol" in response.body

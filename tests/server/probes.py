@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import random
+import re
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness.addresses import Address
 from harness.server import Server
+from harness.uploads import chunk
 from harness.wire import Client, Response
 
 DEADLINE = 30.0
@@ -29,6 +34,33 @@ def eventually(probe: Callable[[], Any], what: str, deadline: float = DEADLINE) 
         if time.monotonic() > until:
             pytest.fail(f"{what}: not within {deadline:g} s, the last answer was {answer!r}")
         time.sleep(0.01)
+
+
+def at_once(*calls: Callable[[], Any]) -> None:
+    """Makes the calls at the same time, each in a thread; returns when all have returned, and fails with the first that
+    has failed."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        for each in [pool.submit(call) for call in calls]:
+            each.result()
+
+
+@contextlib.contextmanager
+def meanwhile(look: Callable[[], Any]) -> Iterator[list[Any]]:
+    """Calls `look` again and again beside the block; what it has returned, in order. At the end, fails if it has."""
+    seen: list[Any] = []
+    is_over = threading.Event()
+
+    def go_on() -> None:
+        while not is_over.is_set():
+            seen.append(look())
+
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(go_on)
+        try:
+            yield seen
+        finally:
+            is_over.set()
+        looking.result()
 
 
 def told(server: Server, target: str) -> Any:
@@ -123,12 +155,40 @@ def await_waiting(server: Server, gate: str, count: int) -> None:
     eventually(lambda: told(server, f"/seen?gate={gate}") == count, f"{count} requests at the gate {gate}")
 
 
+def run_at_once(server: Server, gate: str, count: int) -> None:
+    """So many requests are in the application at once, the last of which asks for the others: if there are as many
+    application threads, none of them is held."""
+    with contextlib.ExitStack() as stack:
+        waiting = [stack.enter_context(asking(server, f"/wait?gate={gate}")) for _ in range(count - 1)]
+        await_waiting(server, gate, count - 1)
+        open_gate(server, gate)
+        assert [client.response().status for client in waiting] == [200] * (count - 1)
+
+
+def in_pieces(client: Client, data: bytes, numbers: random.Random) -> None:
+    """Sends it in pieces of any size, until the server closes."""
+    at = 0
+    while at < len(data):
+        step = numbers.choice([1, 3, 50, 1000, 30_000, 200_000])
+        if not client.send(data[at : at + step]):
+            return
+        at += step
+
+
+def chunked(body: bytes, numbers: random.Random) -> bytes:
+    """The body in chunks of any size, and its end."""
+    coded, at = [], 0
+    while at < len(body):
+        coded.append(chunk(piece := body[at : at + numbers.randint(1, 40_000)]))
+        at += len(piece)
+    return b"".join(coded) + chunk(b"")
+
+
 def await_read(server: Server) -> None:
     """Returns once all that was sent before has been read: a request that cannot be parsed, on a later connection, is
     answered without the application."""
     with server.client() as bad:
-        bad.send(b"\0\r\n\r\n")
-        assert bad.response().status == 400
+        assert bad.ask(b"\0\r\n\r\n").status == 400
 
 
 def fill(server: Server, client: Client, data: Callable[[int], bytes], most: int) -> int:
@@ -156,6 +216,18 @@ def asking(server: Server, target: str, *fields: str, deadline: float = 30.0) ->
     """A connection on which a request has been sent."""
     client = server.client(deadline)
     client.send(request(target, *fields))
+    return client
+
+
+def waiting(server: Server, directory: Path, name: str = "entered") -> Client:
+    """A request that is in srv_processes.py, until the file `gate` exists in this directory."""
+    return in_flight(server, f"/wait?gate={directory}/gate", directory / name)
+
+
+def in_flight(server: Server, target: str, entered: Path) -> Client:
+    """A request that srv_processes.py has begun, which it says by this file."""
+    client = asking(server, f"{target}&entered={entered}")
+    eventually(entered.exists, "the request in flight")
     return client
 
 
@@ -193,6 +265,17 @@ def taken(client: Client, head: Response) -> str:
         got.update(piece)
         size += len(piece)
     return f"{size} bytes {got.hexdigest()}"
+
+
+def ready(server: Server) -> list[int]:
+    """The workers that have told they are ready, in order: their process numbers."""
+    return [int(pid) for pid in re.findall(r"worker \d+ \(pid (\d+)\) ready in", server.log)]
+
+
+def await_ready(server: Server, count: int) -> list[int]:
+    """Them, once there are so many."""
+    eventually(lambda: len(ready(server)) >= count, f"{count} workers ready:\n{server.log}")
+    return ready(server)
 
 
 def is_stopped(pid: int) -> bool:

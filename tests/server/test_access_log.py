@@ -1,17 +1,17 @@
 """The access log: exactly one line for each request, whatever the client sends and however the log is read."""
 
 import fcntl
+import functools
 import json
 import os
 import re
 import signal
 import threading
-from collections import Counter
 from contextlib import contextmanager
 
 import pytest
 from harness.server import Server
-from server.probes import asking, await_waiting, eventually, is_stopped, open_gate, request, resident, told
+from server.probes import asking, at_once, await_waiting, eventually, is_stopped, open_gate, request, resident, told
 
 HOSTILE = 'x" 200 9\\ "-"\xff\x85\xa0\t127.0.0.1 - - [21/Nov/2026:00:00:00 +0000] "GET /forged HTTP/1.1" 200 4'
 CLF = re.compile(r'127\.0\.0\.1 - - \[\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d \+0000\] "([^"\\]|\\.)*" \d{3} \d+')
@@ -65,14 +65,6 @@ def test_a_line_of_json_is_an_object_with_what_the_client_sent(tmp_path):
     assert 0 <= entry["queued_ms"] <= entry["duration_ms"]
 
 
-def test_a_format_of_ones_own(tmp_path):
-    path = tmp_path / "log"
-    format = "{{{method}}} {path}|{query}|{status}|{bytes}|{ending}"
-    with Server("srv_shapes:app", access_log=path, access_log_format=format) as server:
-        server.get("/list?size=5")
-        assert lines_of(path, 1) == ["{GET} /list|size=5|200|5|complete"]
-
-
 def test_how_a_response_ended(tmp_path):
     path = tmp_path / "log"
     with Server("srv_shapes:app", access_log=path, access_log_format="{path} {ending}") as server:
@@ -84,19 +76,23 @@ def test_how_a_response_ended(tmp_path):
             client.rest()
         with asking(server, "/list?size=30000000") as client:
             client.head()
-        wanted = {"/late client-gone", "/generator complete", "/generator broken", "/list client-gone"}
+        wanted = {"/late client-disconnected", "/generator complete", "/generator broken", "/list client-disconnected"}
         eventually(lambda: wanted <= set(lines_of(path, 1)), "the endings")
         assert not {"/late complete", "/late broken", "/list complete"} & set(lines_of(path, 1))
 
 
-def test_refused_requests_are_in_the_log_too(tmp_path):
+def test_refused_requests_are_in_the_log_and_it_waits_for_no_request_that_is_held(tmp_path):
     path = tmp_path / "log"
-    with Server("srv_shapes:app", access_log=path, access_log_format="common") as server:
-        with server.client() as client:
-            client.send(b"GET /bad HTTP/1.1\r\nHost : t\r\n\r\n")
-            assert client.response().status == 400
-        server.get("/good")
-        eventually(lambda: [line for line in lines_of(path, 1) if " 400 " in line], "the 400")
+    with Server("srv_shapes:app", threads=2, access_log=path, access_log_format="common") as server:
+        with asking(server, "/wait?gate=held") as held:
+            await_waiting(server, "held", 1)
+            with server.client() as client:
+                assert client.ask(b"GET /bad HTTP/1.1\r\nHost : t\r\n\r\n").status == 400
+            server.get("/quick")
+            eventually(lambda: [line for line in lines_of(path, 1) if " 400 " in line], "the 400")
+            eventually(lambda: [line for line in lines_of(path, 1) if "/quick" in line], "the other request")
+            open_gate(server, "held")
+            held.response()
 
 
 def test_every_request_is_logged_exactly_once_under_load(tmp_path):
@@ -113,45 +109,11 @@ def test_every_request_is_logged_exactly_once_under_load(tmp_path):
                     for _ in targets:
                         assert client.response().status == 200
 
-        threads = [threading.Thread(target=load, args=(number,)) for number in range(clients)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        server.send_signal(signal.SIGTERM)
-        assert server.wait() == 0
-        lines = [line.decode() for line in path.read_bytes().splitlines()]
-    assert len(lines) == clients * rounds * len(shapes)
-    twice = [line for line, count in Counter(line.split()[0] for line in lines).items() if count > 1]
-    assert not twice
-    assert all(line.split()[1] == "200" for line in lines)
-
-
-def test_sigusr1_opens_the_log_anew_after_a_rename(tmp_path):
-    path, old = tmp_path / "log", tmp_path / "log.1"
-    with Server("srv_shapes:app", access_log=path, access_log_format="{target}") as server:
-        for turn in range(3):
-            target = f"/?turn={turn}"
-            server.get(target)
-            assert lines_of(path, 1) == [target]
-            path.rename(old)
-            server.get(target + "&renamed")
-            assert lines_of(old, 2) == [target, target + "&renamed"]
-            server.send_signal(signal.SIGUSR1)
-            eventually(path.exists, "the new file")
-        server.get("/?after")
-        assert lines_of(path, 1) == ["/?after"]
-
-
-def test_the_log_does_not_wait_for_an_application_that_holds_a_request(tmp_path):
-    path = tmp_path / "log"
-    with Server("srv_shapes:app", threads=2, access_log=path, access_log_format="{path}") as server:
-        with asking(server, "/wait?gate=held") as client:
-            await_waiting(server, "held", 1)
-            server.get("/quick")
-            eventually(lambda: "/quick" in lines_of(path, 1), "the line of the other request")
-            open_gate(server, "held")
-            client.response()
+        at_once(*(functools.partial(load, number) for number in range(clients)))
+        assert server.stop() == 0
+    lines = [line.split() for line in path.read_text().splitlines()]
+    assert len(lines) == len({target for target, *_ in lines}) == clients * rounds * len(shapes)
+    assert {status for _, status, _ in lines} == {"200"}
 
 
 @pytest.mark.parametrize(
@@ -164,6 +126,7 @@ def test_the_log_does_not_wait_for_an_application_that_holds_a_request(tmp_path)
         ),
         ("%({User-Agent}i)s %({Content-Length}o)s %({server}o)s %({REMOTE_ADDR}e)s", r"me 5 tailrace 127\.0\.0\.1"),
         ("{{clf_time}} {status}", r"\{clf_time\} 200"),
+        ("{{{method}}} {path}|{query}|{status}|{bytes}|{ending}", r"\{GET\} /list\|size=5\|200\|5\|complete"),
     ],
 )
 def test_a_format_of_gunicorn_is_understood_and_braces_are_braces(tmp_path, format, pattern):
@@ -182,8 +145,7 @@ def test_pages_of_the_server_itself_are_logged_with_their_length_and_head(tmp_pa
             [(b"GET /sleep?seconds=x HTTP/1.1\r\nHost: t\r\n\r\n", 500), (b"\0\r\n\r\n", 400)]
         ):
             with server.client() as client:
-                client.send(sent)
-                response = client.response()
+                response = client.ask(sent)
                 assert response.status == status
                 length = len(response.body)
                 assert length > 0
@@ -207,8 +169,7 @@ def ask_much(server, count):
     """More bytes of log than wait for a reader."""
     with server.client(30) as client:
         for number in range(count):
-            client.send(request(f"/?number={number}", f"User-Agent: {'a' * 8000}"))
-            assert client.response().status == 200
+            assert client.ask(request(f"/?number={number}", f"User-Agent: {'a' * 8000}")).status == 200
 
 
 def test_a_reader_that_stalls_holds_no_request_no_memory_and_no_stop(tmp_path):
@@ -263,8 +224,7 @@ def test_keys_of_environ_are_as_the_application_leaves_them(tmp_path, arguments)
         server.get("/", "X: one")
         server.get("/fails?x", "X: two")
         with server.client() as client:
-            client.send(b"GET /bad HTTP/1.1\r\nX: three\r\nHost : t\r\n\r\n")
-            assert client.response().status == 400
+            assert client.ask(b"GET /bad HTTP/1.1\r\nX: three\r\nHost : t\r\n\r\n").status == 400
         lines = dict(line.split("|", 1) for line in lines_of(path, 3))
     assert lines["200"] == r"joe|jos\xe9\x0a|7|-|one|http|-|by \"hand\""
     # The exception came before the keys were set.
@@ -281,14 +241,8 @@ def test_an_object_has_the_members_that_the_format_names(tmp_path):
         server.get("/", f"X-Id: {HOSTILE}")
         (entry,) = [json.loads(line) for line in lines_of(path, 1)]
     assert entry.pop("ended") > 1_700_000_000
-    assert entry == {
-        "status": 200,
-        "worker": 1,
-        "request:X-Id": HOSTILE,
-        "response:x-made": 'by "hand"',
-        "environ:app.user": "jos\xe9\n",
-        "environ:missing": None,
-    }
+    wanted = {"status": 200, "worker": 1, "request:X-Id": HOSTILE, "response:x-made": 'by "hand"'}
+    assert entry == {**wanted, "environ:app.user": "jos\xe9\n", "environ:missing": None}
 
 
 def test_a_line_names_its_worker(tmp_path):
@@ -304,3 +258,19 @@ def test_a_line_names_its_worker(tmp_path):
             finally:
                 os.kill(pid, signal.SIGCONT)
         assert sorted(lines_of(path, 2)) == ["1", "2"]
+
+
+def test_sigusr1_opens_the_log_anew_after_a_rename(tmp_path):
+    path, old = tmp_path / "log", tmp_path / "log.1"
+    with Server("srv_shapes:app", access_log=path, access_log_format="{target}") as server:
+        for turn in range(3):
+            target = f"/?turn={turn}"
+            server.get(target)
+            assert lines_of(path, 1) == [target]
+            path.rename(old)
+            server.get(target + "&renamed")
+            assert lines_of(old, 2) == [target, target + "&renamed"]
+            server.send_signal(signal.SIGUSR1)
+            eventually(path.exists, "the new file")
+        server.get("/?after")
+        assert lines_of(path, 1) == ["/?after"]

@@ -1,19 +1,26 @@
-"""A process with limited memory (`ulimit -v`) refuses requests that do not fit, and does not die."""
+"""A worker with limited memory (`ulimit -v`) rejects requests that do not fit. If it cannot continue without memory,
+it aborts immediately and is replaced."""
 
 import contextlib
+import functools
+import re
 import resource
-import threading
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from harness.addresses import free_address
+from harness.encrypted import authority_in
 from harness.greenlets import GEVENT
+from harness.operated import operating
 from harness.server import Server
 from harness.wire import Broken, NotHttp
-from server.probes import request
+from server.probes import at_once, eventually, request
 
 MIB = 1 << 20
 # So that nothing but the system says no.
-WITHOUT_LIMITS = {"client_memory": "1024GiB", "body_memory": "1GiB", "max_body": "1GiB"}
+WITHOUT_LIMITS = {"client_memory": "1024GiB", "max_body": "1GiB"}
 
 
 def bounded(server, room):
@@ -35,12 +42,13 @@ def outcome(client):
 
 
 def serves(server, pid):
-    """The same process goes on."""
+    """The process has not been replaced."""
     assert server.get("/").body == b"pong"
     assert server.pid == pid
     assert "memory allocation" not in server.log
 
 
+@pytest.mark.nightly(gate=4)
 @pytest.mark.parametrize("arguments", [(), ("--stream-body",)], ids=["whole", "streamed"])
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 @pytest.mark.parametrize("read", ["read", "read_into", "read_line", "read_lines"])
@@ -92,6 +100,7 @@ def test_a_head_that_does_not_fit_is_refused():
 SHAPES = ["many", "many_large", "many_other", "empty", "other", "header", "failed"]
 
 
+@pytest.mark.nightly(gate=4)
 @pytest.mark.parametrize(
     "arguments",
     [(), pytest.param(("--debug",), marks=pytest.mark.skipif(GEVENT, reason="--debug has no greenlets"))],
@@ -135,14 +144,14 @@ def test_an_allocation_of_cpython_that_fails_costs_a_response_at_most(count):
         serves(server, pid)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize(
     ("arguments", "options"),
     [((), {}), ((), {"client_memory": "64MiB"}), (("--gevent",), {})],
     ids=["default", "client-memory", "gevent"],
 )
 @pytest.mark.parametrize("room", [300, 500])
-def test_a_crowd_that_uses_up_the_memory_ends_no_worker(room, arguments, options):
+def test_a_crowd_that_uses_up_the_memory_is_served_afterwards(room, arguments, options):
     """Threads use up the address space, and then small blocks are missing as well."""
     if arguments:
         pytest.importorskip("gevent")
@@ -158,12 +167,43 @@ def test_a_crowd_that_uses_up_the_memory_ends_no_worker(room, arguments, options
     with Server("srv_memory:app", *arguments, **options) as server:
         pid = bounded(server, room * MIB)
         statuses = []
-        sleeping = [threading.Thread(target=ask, args=(server, request("/sleep?size=5"), statuses)) for _ in range(120)]
-        uploading = [threading.Thread(target=ask, args=(server, upload + bytes(size), statuses)) for _ in range(30)]
-        for thread in sleeping + uploading:
-            thread.start()
-        for thread in sleeping + uploading:
-            thread.join()
+        calls = [request("/sleep?size=5")] * 120 + [upload + bytes(size)] * 30
+        at_once(*(functools.partial(ask, server, data, statuses) for data in calls))
         assert len(statuses) == 150
         assert 200 in statuses
-        serves(server, pid)
+        server.may_panic = True
+        eventually(lambda: server.get("/").body == b"pong", "an answer")
+        assert server.pid == pid or "was killed by SIGABRT; replacing it" in server.log
+
+
+def test_a_worker_that_cannot_allocate_ends_at_once_and_is_replaced(tmp_path):
+    """Incomplete handshakes use up the memory: what rustls needs for them has no other size than its own."""
+    (tmp_path / "app.py").write_text(
+        "def app(environ, start_response):\n"
+        "    start_response('200 OK', [('Content-Length', '4')])\n"
+        "    return [b'pong']\n"
+    )
+    (tmp_path / "tls").mkdir()
+    authority, address = authority_in(tmp_path / "tls"), free_address()
+    arguments = ["--bind", f"https://{address.place}", "--client-memory", "1024GiB"]
+    arguments += ["--certfile", str(authority.chain), "--keyfile", str(authority.key)]
+    hello = b"\x16\x03\x01\x3f\xff\x01\x00\x3f\xfb" + bytes(16_000)
+    with operating(tmp_path, "app:app", *arguments, address=address, binds=False) as server, ExitStack() as stack:
+        (pid,) = map(int, re.findall(r"\(pid (\d+)\) ready", server.log))
+        status = Path(f"/proc/{pid}/status").read_text()
+        for limit, name in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+            used = int(status.split(f"{name}:")[1].split()[0]) * 1024
+            resource.prlimit(pid, limit, (used, used))
+        for _ in range(20_000):
+            if "replacing it" in server.log:
+                break
+            client = stack.enter_context(socket.create_connection((address.host, address.port)))
+            with contextlib.suppress(OSError):
+                client.sendall(hello)
+        server.logged(f"worker 1 (pid {pid}) was killed by SIGABRT; replacing it; it was running 0 requests")
+        server.logged("ready in", 2)
+        stack.close()
+        with socket.create_connection((address.host, address.port)) as plain:
+            with authority.client().wrap_socket(plain, server_hostname="localhost") as client:
+                client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                assert client.recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")

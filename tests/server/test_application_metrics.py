@@ -16,10 +16,14 @@ import os
 
 from tailrace import metrics
 
-ASKED = metrics.counter("asked", "Requests.", ["pid"])
-ALL = metrics.counter("all", "Requests.")
-BUSY = metrics.gauge("busy", "Workers that have answered.", mode="sum")
-TIMES = metrics.histogram("times", "Times.", buckets=[1.0])
+metrics.share_prometheus_client()
+
+from prometheus_client import Counter, Gauge, Histogram
+
+ASKED = Counter("asked", "Requests.", ["pid"])
+ALL = Counter("all", "Requests.")
+BUSY = Gauge("busy", "Workers that have answered.", multiprocess_mode="sum")
+TIMES = Histogram("times", "Times.", buckets=[1.0])
 
 def app(environ, start_response):
     with TIMES.time():
@@ -63,7 +67,7 @@ def test_they_are_exact_over_workers_and_kept_when_these_are_replaced(tmp_path, 
         with Clients(server.address) as clients:
             server.until(lambda: server.samples().get(("all_total",), 0) > 500, "requests")
             server.tell(signal.SIGHUP)
-            server.logged("reload complete")
+            server.replaced()
             clients.go_on()
         asked = sum(clients.counts.values())
         samples = server.samples()
@@ -71,7 +75,6 @@ def test_they_are_exact_over_workers_and_kept_when_these_are_replaced(tmp_path, 
         assert samples[("all_total",)] == sum(by_worker.values()) == samples[("times_count",)]
         assert samples[("times_bucket", ("le", "+Inf"))] == samples[("all_total",)] == asked > 500
         assert len(by_worker) > 3
-        # Those of the workers before the reload have ended.
         assert samples[("busy",)] == 3
         assert samples[("tailrace_application_metrics_refused_total",)] == 0
         server.stop()

@@ -25,6 +25,7 @@ def crowd_of(server, stack, clients, wanted):
     return crowd
 
 
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize(
     "arguments",
     [(), pytest.param(("--debug",), marks=pytest.mark.skipif(GEVENT, reason="--debug has no greenlets"))],

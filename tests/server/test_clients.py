@@ -1,15 +1,11 @@
 """Slow clients hold no thread, and clients that disconnect leave no thread, memory or descriptor in use."""
 
-import hashlib
-import socket
-import struct
 from contextlib import ExitStack
 
 import pytest
-from harness.server import Server
+from harness.server import Server, shared
 from harness.waits import until_it_wakes
 from server.probes import (
-    PATTERN,
     asking,
     await_waiting,
     digest,
@@ -18,19 +14,14 @@ from server.probes import (
     open_gate,
     pattern,
     request,
-    resident,
+    run_at_once,
     taken,
     told,
 )
 
 BIG = 50_000_000
 BIG_DIGEST = digest(pattern(BIG))
-
-
-@pytest.fixture(scope="module")
-def server():
-    with Server("srv_shapes:app", threads=3) as server:
-        yield server
+server = shared(Server, "srv_shapes:app", threads=3)
 
 
 @pytest.mark.parametrize("shape", ["list", "bytes", "generator", "file", "file?wrapped=1", "generator?block=100"])
@@ -49,8 +40,7 @@ def test_a_slow_reader_gets_every_byte_and_holds_nobody_up(server, shape):
             assert server.get("/").body == b"pong"
         for reader, head in zip(readers, heads, strict=True):
             assert taken(reader, head) == expected
-            reader.send(request("/"))
-            assert reader.response().body == b"pong"
+            assert reader.ask(request("/")).body == b"pong"
 
 
 @pytest.mark.parametrize("block", [1, 100, 20_000, 300_000])
@@ -62,16 +52,9 @@ def test_a_client_that_vanishes_frees_the_thread_and_the_generator_is_closed(ser
     for client in clients:
         client.head()
         assert client.read(1)
-        if way == "reset":
-            client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        client.close()
+        client.abort() if way == "reset" else client.close()
     eventually(lambda: told(server, f"/closed?key={key}") == 3, "three generators closed")
-    # All threads are free again: as many requests as there are threads run at once.
-    with ExitStack() as stack:
-        waiting = [stack.enter_context(asking(server, f"/wait?gate=after-{key}")) for _ in range(2)]
-        await_waiting(server, f"after-{key}", 2)
-        open_gate(server, f"after-{key}")
-        assert [client.response().status for client in waiting] == [200, 200]
+    run_at_once(server, f"after-{key}", 3)
 
 
 def test_a_client_that_vanishes_while_the_generator_waits_for_room(server):
@@ -82,27 +65,6 @@ def test_a_client_that_vanishes_while_the_generator_waits_for_room(server):
     eventually(lambda: until_it_wakes(server.pid) > 0, "that no thread runs")
     client.close()
     eventually(lambda: told(server, f"/closed?key={key}") == 1, "the generator closed")
-
-
-def test_a_generator_of_any_length_for_a_slow_reader_needs_little_memory():
-    size = 200 * len(PATTERN)
-    with Server("srv_shapes:app") as server:
-        with asking(server, "/generator?size=1000000&block=1000") as client:
-            client.response()
-        before = resident(server)
-        most = before
-        got = hashlib.sha256()
-        with asking(server, f"/generator?size={size}&block=50000&length={size}") as client:
-            client.head()
-            taken = 0
-            while taken < size:
-                piece = client.read(min(1 << 20, size - taken))
-                assert piece
-                got.update(piece)
-                taken += len(piece)
-                most = max(most, resident(server))
-        assert most - before < 64 << 20
-        assert got.hexdigest() == hashlib.sha256(PATTERN * (size // len(PATTERN))).hexdigest()
 
 
 def test_the_next_request_of_a_connection_does_not_wait_for_close(server):
@@ -122,12 +84,7 @@ def test_the_next_request_of_a_connection_does_not_wait_for_close(server):
 
 
 # --write-timeout counts from the last byte that the client took, and only while something waits for it.
-
-
-@pytest.fixture(scope="module")
-def impatient():
-    with Server("srv_shapes:app", threads=3, write_timeout=1) as impatient:
-        yield impatient
+impatient = shared(Server, "srv_shapes:app", threads=3, write_timeout=1)
 
 
 def test_a_client_that_takes_nothing_is_given_up(impatient):

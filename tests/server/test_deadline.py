@@ -4,7 +4,9 @@ import contextlib
 import select
 
 import pytest
+from harness.addresses import free_address
 from harness.server import Server
+from harness.status import answer
 from harness.wire import Broken
 from server.probes import asking, eventually, request
 
@@ -63,7 +65,7 @@ def test_a_response_that_has_begun_is_broken_off(server):
             while client.chunk(head):
                 pass
     eventually(lambda: server.get("/ended").body == b"begun", "the generator's end")
-    assert server.logged("its response was aborted")
+    assert server.logged("the response was aborted")
     is_healthy(server)
 
 
@@ -90,10 +92,8 @@ def test_an_application_sets_the_deadline_of_a_request(server):
 def test_a_deadline_that_is_kept_leaves_nothing_behind(server):
     with server.client() as client:
         for _ in range(200):
-            client.send(request("/"))
-            assert client.response().body == b"pong"
-        client.send(request("/nap?seconds=0.7&deadline=0.6"))
-        assert client.response().status == 504
+            assert client.ask(request("/")).body == b"pong"
+        assert client.ask(request("/nap?seconds=0.7&deadline=0.6")).status == 504
     assert server.logged("past its deadline")
     assert server.log.count("past its deadline") == 1
 
@@ -112,11 +112,14 @@ def test_a_hundred_requests_of_which_ten_hang(server):
 
 
 def test_no_more_threads_run_after_deadlines_than_before():
-    options = {"threads": 8, "max_queue": 12, "request_timeout": 0.5, "graceful_timeout": 0.2}
+    at = free_address()
+    options = {"threads": 8, "max_queue": 12, "request_timeout": 0.5, "graceful_timeout": 0.2, "status": at}
     with Server("srv_deadline:app", **options) as server, contextlib.ExitStack() as stack:
         for client in [stack.enter_context(asking(server, "/loop")) for _ in range(10)]:
             assert client.response().status == 504
         eventually(lambda: server.get("/ended").body.count(b"loop") == 10, "the threads come back")
+        # The one that has answered has its response before its thread is free.
+        eventually(lambda: answer(at, "/status.json")["totals"]["running"] == 0, "all threads are free")
         # Eight have threads and twelve wait, so one of these is refused.
         waiting = [stack.enter_context(asking(server, "/gate?deadline=none")) for _ in range(21)]
         (refused,) = select.select([client.sock for client in waiting], [], [], 30)[0]
@@ -140,7 +143,7 @@ def test_a_finished_response_is_left_to_its_client(server):
     with asking(server, "/finished") as client:
         head = client.head()
         assert head.status == 200
-        assert server.logged("its response is complete, but the application still runs")
+        assert server.logged("the response has ended, but the application still runs")
         assert client.read(3_000_000) == bytes(3_000_000)
 
 

@@ -93,8 +93,7 @@ def check(addresses, family, framing, steps):
         assert digest(body.until(total)) == digest(pattern(total))
         body.end()
         if framing != "close":
-            client.send(request("/"))
-            assert client.response().body == b"pong"
+            assert client.ask(request("/")).body == b"pong"
 
 
 @pytest.mark.parametrize("framing", ["chunked", "length", "close"])

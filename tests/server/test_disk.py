@@ -6,7 +6,6 @@ from contextlib import ExitStack
 
 import pytest
 from harness.server import Server
-from harness.slow_disk import SlowDisk
 from server.probes import deleted_files, descriptors, eventually, fill, pattern, receive_queues, request, told
 
 SIZE = 3_000_000
@@ -14,15 +13,8 @@ KIND = [pytest.param([], id="threads"), pytest.param(["--threads", "1"], id="one
 MODES = [*KIND, pytest.param(["--gevent"], id="gevent"), pytest.param(["--debug"], id="debug")]
 
 
-@pytest.fixture
-def disk(tmp_path):
-    disk = SlowDisk(tmp_path)
-    yield disk
-    disk.set("hold", False)
-
-
 def serving(disk, *arguments, **options):
-    return Server("srv_shapes:app", *arguments, environment=disk.environment, body_memory="64KiB", **options)
+    return Server("srv_shapes:app", *arguments, environment=disk.environment, client_memory="4MiB", **options)
 
 
 def uploading(server, size=SIZE, target="/body"):
@@ -51,6 +43,7 @@ def workers_on_disk(server):
     return sum(name == "tailrace-disk" for name in server.threads())
 
 
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize("arguments", MODES)
 def test_a_disk_that_stands_still_holds_only_the_uploads_that_need_it(disk, arguments):
     with serving(disk, *arguments) as server:
@@ -59,20 +52,18 @@ def test_a_disk_that_stands_still_holds_only_the_uploads_that_need_it(disk, argu
         with uploading(server) as first, uploading(server) as second:
             disk.set("hold", True)
             for client in (first, second):
-                send(server, client, pattern(500_000))
+                send(server, client, pattern(600_000))
             eventually(lambda: disk.waiting() == 2, "two operations that wait")
             for _ in range(20):
                 assert server.get("/").body == b"pong"
             small = b"POST /body HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n"
             with server.client() as client:
-                client.send(small + pattern(1000))
-                assert json.loads(client.response().body) == of_body(1000)
+                assert json.loads(client.ask(small + pattern(1000)).body) == of_body(1000)
             disk.set("hold", False)
             for client in (first, second):
-                send(server, client, pattern(SIZE - 500_000, 500_000))
+                send(server, client, pattern(SIZE - 600_000, 600_000))
                 assert json.loads(client.response().body) == of_body()
-                client.send(request("/"))
-                assert client.response().body == b"pong", "the connection is kept"
+                assert client.ask(request("/")).body == b"pong", "the connection is kept"
         eventually(lambda: deleted_files(server) == files, "no temporary file")
         eventually(lambda: descriptors(server) <= before, "no descriptor")
         eventually(lambda: workers_on_disk(server) == 0, "no thread that has nothing to do")
@@ -81,25 +72,26 @@ def test_a_disk_that_stands_still_holds_only_the_uploads_that_need_it(disk, argu
 def test_an_upload_whose_disk_stands_still_is_not_read_on(disk):
     with serving(disk) as server, uploading(server, 100_000_000) as client:
         disk.set("hold", True)
-        send(server, client, pattern(100_000))
+        send(server, client, pattern(600_000))
         eventually(lambda: disk.waiting() == 1, "a write that waits")
         # Between the two kernels, and one part in the server.
-        fill(server, client, lambda sent: pattern(65_536, 100_000 + sent), 30_000_000)
+        fill(server, client, lambda sent: pattern(65_536, 600_000 + sent), 30_000_000)
         assert sum(receive_queues(server)) > 0, "the kernel holds what the server does not read"
         assert disk.waiting() == 1
         disk.set("hold", False)
 
 
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize("arguments", MODES)
 def test_a_request_that_comes_while_the_one_before_is_written_is_read(disk, arguments):
-    size = 70_000
+    size = 529_000
     head = b"POST /body HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n" % size
     with serving(disk, *arguments, body_timeout=15) as server, server.client(30) as client:
         disk.set("hold", True)
         # So much is in memory; the end of the body comes with the next request's beginning, and is written.
-        client.send(head + pattern(65_000))
+        client.send(head + pattern(524_000))
         eventually(lambda: not any(receive_queues(server)), "most of the first body")
-        client.send(pattern(size - 65_000, 65_000) + head + pattern(100))
+        client.send(pattern(size - 524_000, 524_000) + head + pattern(100))
         eventually(lambda: disk.waiting() == 1 and not any(receive_queues(server)), "a write that waits")
         client.send(pattern(size - 100, 100))
         eventually(lambda: any(receive_queues(server)), "the rest is there")
@@ -109,12 +101,11 @@ def test_a_request_that_comes_while_the_one_before_is_written_is_read(disk, argu
 
 
 def test_time_that_the_disk_takes_is_not_the_clients(disk):
-    options = {"body_timeout": 1, "min_body_rate": "1MiB"}
-    with serving(disk, **options) as server, uploading(server) as client:
-        send(server, client, pattern(100_000))
+    with serving(disk, body_timeout=1) as server, uploading(server) as client:
+        send(server, client, pattern(600_000))
         eventually(lambda: deleted_files(server) >= 1 and not any(receive_queues(server)), "a first write")
         disk.set("hold", True)
-        send(server, client, pattern(SIZE - 100_000, 100_000))
+        send(server, client, pattern(SIZE - 600_000, 600_000))
         eventually(lambda: disk.waiting() == 1, "a write that waits")
         # Another client's time runs, and is over after as long as this one's would be.
         with uploading(server) as late:
@@ -129,17 +120,17 @@ def test_a_full_disk_refuses_the_request_that_needs_it_and_no_other(disk, argume
         files, _ = at_rest(server)
         disk.set("full", True)
         with uploading(server) as client:
-            send(server, client, pattern(200_000))
+            send(server, client, pattern(600_000))
             assert client.response().status == 507
         assert server.logged("cannot store a request body in")
         assert server.get("/").body == b"pong"
         disk.set("full", False)
         with uploading(server) as client:
-            send(server, client, pattern(200_000))
+            send(server, client, pattern(600_000))
             # There is a file by then.
             eventually(lambda: deleted_files(server) > files, "a file")
             disk.set("full", True)
-            send(server, client, pattern(SIZE - 200_000, 200_000))
+            send(server, client, pattern(SIZE - 600_000, 600_000))
             assert client.response().status == 507
         disk.set("full", False)
         with uploading(server) as client:
@@ -154,7 +145,7 @@ def test_clients_that_leave_while_the_disk_stands_still_leave_nothing_behind(dis
         clients = [uploading(server) for _ in range(20)]
         disk.set("hold", True)
         for client in clients:
-            send(server, client, pattern(200_000))
+            send(server, client, pattern(600_000))
         eventually(lambda: disk.waiting() == 8, "as many threads as there may be")
         assert workers_on_disk(server) == 8
         for client in clients:
@@ -166,12 +157,13 @@ def test_clients_that_leave_while_the_disk_stands_still_leave_nothing_behind(dis
         assert told(server, "/process")["active"] > 0
 
 
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize("arguments", MODES)
 def test_a_server_stops_while_the_disk_stands_still(disk, arguments):
     with serving(disk, *arguments, graceful_timeout=0.2) as server, ExitStack() as stack:
         clients = [stack.enter_context(uploading(server)) for _ in range(12)]
         disk.set("hold", True)
         for client in clients:
-            send(server, client, pattern(200_000))
+            send(server, client, pattern(600_000))
         eventually(lambda: disk.waiting() == 8, "as many threads as there may be")
         assert server.stop() == 0

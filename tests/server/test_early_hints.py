@@ -5,13 +5,13 @@ import socket
 import sys
 
 import pytest
-from frameworks.process import Process
+from frameworks.process import Process, nginx
 from harness.addresses import free_address
-from harness.fronts import nginx_with
 from harness.peers import PEER
 from harness.server import APPS, GEVENT, Server
 from harness.tools import need_tool
 from harness.wire import Client
+from server.probes import request
 
 MODES = [
     pytest.param([], id="threads"),
@@ -35,7 +35,7 @@ NGINX = """
 server {
     listen %(listen)s;
     location / {
-        proxy_http_version %(version)s;
+        proxy_http_version 1.0;
         proxy_pass http://%(server)s;
     }
 }
@@ -44,6 +44,12 @@ server {
 
 def server(*arguments, **options):
     return Server("early_hints:app", "--early-hints", *arguments, **options)
+
+
+@pytest.fixture(scope="module")
+def serving():
+    with server() as serving:
+        yield serving
 
 
 def ask(client, target="/", *lines, method="GET", version="1.1"):
@@ -70,7 +76,7 @@ def test_hints_come_before_the_response_and_harm_no_later_one(arguments):
 def test_a_hint_is_sent_at_once_and_not_with_the_response(tmp_path):
     (tmp_path / "waiting.py").write_text(WAITING)
     with Server("waiting:app", "--early-hints", directory=tmp_path) as serving, serving.client() as client:
-        client.send(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        client.send(request("/"))
         assert client.head().status == 103
         # The application waits for this.
         (tmp_path / "go").touch()
@@ -149,17 +155,21 @@ def test_without_the_option_there_is_no_such_key():
         assert (answer.interim, json.loads(answer.body)["has"]) == ([], False)
 
 
-def test_a_client_of_http_1_0_gets_none():
-    with server() as serving, serving.client() as client:
-        answer = ask(client, version="1.0")
-        assert (answer.interim, json.loads(answer.body)) == ([], {"has": True, "raised": ""})
-
-
-def test_a_hint_after_the_head_is_ignored():
-    with server() as serving, serving.client() as client:
-        answer = ask(client, "/?write=1&hints=0")
-        assert (answer.interim, answer.body[:6]) == ([], b"begun ")
-        assert ask(client).status == 200
+@pytest.mark.parametrize(
+    ("target", "version", "body"),
+    [
+        ("/", "1.0", b'{"has": true, "raised": ""}'),
+        ("/?write=1&hints=0", "1.1", b"begun "),
+        ("/?hints=0&bad=7", "1.1", b""),
+    ],
+    ids=["HTTP/1.0", "after the head", "fields of the server"],
+)
+def test_what_is_no_hint_for_this_client_is_not_sent(serving, target, version, body):
+    with serving.client() as client:
+        answer = ask(client, target, version=version)
+        assert hints(answer) == ([[("X-Kept", "1")]] if "bad" in target else [])
+        assert answer.body.startswith(body)
+        assert version == "1.0" or ask(client).status == 200
 
 
 @pytest.mark.parametrize(
@@ -174,25 +184,18 @@ def test_a_hint_after_the_head_is_ignored():
         (6, "TypeError: headers must be a list of (name, value) tuples, not NoneType"),
     ],
 )
-def test_a_hint_that_is_no_list_of_headers_raises_and_is_not_sent(number, raised):
-    with server() as serving, serving.client() as client:
+def test_a_hint_that_is_no_list_of_headers_raises_and_is_not_sent(serving, number, raised):
+    with serving.client() as client:
         answer = ask(client, f"/?hints=0&bad={number}")
         assert (answer.interim, answer.status) == ([], 200)
         assert json.loads(answer.body)["raised"].startswith(raised)
 
 
-def test_fields_that_belong_to_the_server_are_not_sent():
-    with server() as serving, serving.client() as client:
-        assert hints(ask(client, "/?hints=0&bad=7")) == [[("X-Kept", "1")]]
-        assert ask(client).status == 200
-
-
-def test_a_client_that_reads_nothing_is_sent_a_bounded_amount():
-    with server() as serving, serving.client() as client:
+def test_a_client_that_reads_nothing_is_sent_a_bounded_amount(serving):
+    with serving.client() as client:
         client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         # 100 MB, of which the kernel takes some.
-        client.send(b"GET /?hints=5000&size=20000 HTTP/1.1\r\nHost: test\r\n\r\n")
-        answer = client.response()
+        answer = client.ask(request("/?hints=5000&size=20000"))
         assert 0 < len(answer.interim) < 2000
         numbers = [int(each["X-Number"].rstrip("x")) for each in answer.interim]
         assert numbers == sorted(numbers)
@@ -203,52 +206,49 @@ def test_a_client_that_waits_to_send_its_body_gets_both_kinds_of_interim_respons
     with server("--stream-body") as serving, serving.client() as client:
         client.send(b"POST /?read=1 HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
         assert [client.head().status for _ in range(2)] == [103, 100]
-        client.send(b"abcd")
-        answer = client.response()
+        answer = client.ask(b"abcd")
         assert (hints(answer), answer.status) == ([[("X-Read", "4")]], 200)
 
 
 def test_hints_are_no_responses_in_the_log(tmp_path):
     log = tmp_path / "log"
-    with server(access_log=log, access_log_format="{status} {bytes}") as serving:
-        with serving.client() as client:
-            size = len(ask(client, "/?hints=3").body)
+    with server(access_log=log, access_log_format="{status} {bytes}") as serving, serving.client() as client:
+        size = len(ask(client, "/?hints=3").body)
     assert log.read_text() == f"200 {size}\n"
 
 
-def through(front, listen, serving):
+def through(front, listen):
     """The statuses of what a client of HTTP/1.1 gets for two requests on one connection, through a proxy."""
     with front, Client(listen, 30.0) as client:
         answers = [ask(client, f"/{number}") for number in range(2)]
         return [[each.status for each in (*answer.interim, answer)] for answer in answers]
 
 
-def test_haproxy_passes_hints_on():
+def test_haproxy_passes_hints_on(serving):
     listen = free_address()
-    with server() as serving:
-        text = HAPROXY % {"listen": listen.bind, "server": serving.address.bind}
-        command = (need_tool("haproxy"), "-db", "-f", "{directory}/haproxy.cfg")
-        haproxy = Process(*command, address=listen, files={"haproxy.cfg": text}, statuses=(0, 143, -15))
-        assert through(haproxy, listen, serving) == [[103, 200], [103, 200]]
+    text = HAPROXY % {"listen": listen.bind, "server": serving.address.bind}
+    command = (need_tool("haproxy"), "-db", "-f", "{directory}/haproxy.cfg")
+    haproxy = Process(*command, address=listen, files={"haproxy.cfg": text}, statuses=(0, 143, -15))
+    assert through(haproxy, listen) == [[103, 200], [103, 200]]
 
 
-def test_nginx_asks_for_none_by_default():
+def test_nginx_asks_for_none_by_default(serving):
     listen = free_address()
-    with server() as serving:
-        nginx = nginx_with(NGINX % {"listen": listen.bind, "server": serving.address.bind, "version": "1.0"})
-        process = Process(need_tool(nginx.executable), *nginx.arguments, address=listen, files=nginx.files)
-        assert through(process, listen, serving) == [[200], [200]]
+    site = NGINX % {"listen": listen.bind, "server": serving.address.bind}
+    assert through(nginx(listen, site), listen) == [[200], [200]]
 
 
 @pytest.mark.skipif(bool(PEER), reason="starts gunicorn itself")
-def test_the_same_application_gets_the_same_from_gunicorn(tmp_path):
+def test_the_same_application_gets_the_same_from_gunicorn(serving):
     """All but the fields of the final response, which differ anyway."""
     address = free_address()
     command = [sys.executable, "-m", "gunicorn", "-k", "gthread", "-b", address.bind, "early_hints:app"]
+
+    def answers(client):
+        found = [ask(client, "/?hints=2"), ask(client, "/?hints=0&write=1")]
+        return [(hints(each), each.status, each.body) for each in found]
+
     with Process(*command, address=address, cwd=APPS, statuses=(0,)), Client(address, 30.0) as client:
-        theirs = [ask(client, "/?hints=2"), ask(client, "/?hints=0&write=1")]
-    with server() as serving, serving.client() as client:
-        ours = [ask(client, "/?hints=2"), ask(client, "/?hints=0&write=1")]
-    assert [(hints(each), each.status, each.body) for each in ours] == [
-        (hints(each), each.status, each.body) for each in theirs
-    ]
+        theirs = answers(client)
+    with serving.client() as client:
+        assert answers(client) == theirs

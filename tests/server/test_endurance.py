@@ -3,12 +3,10 @@
 import contextlib
 import random
 import resource
-import socket
-import struct
 from contextlib import ExitStack
 
 import pytest
-from harness.server import Server
+from harness.server import Server, shared
 from harness.wire import Client
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -16,12 +14,7 @@ from server.probes import deleted_files, descriptors, digest, eventually, patter
 
 IDLE = 2_000
 UPLOAD = b"POST /body HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\n"
-
-
-@pytest.fixture(scope="module")
-def server():
-    with Server("srv_shapes:app", threads=4, body_memory=10_000) as server:
-        yield server
+server = shared(Server, "srv_shapes:app", threads=4, client_memory="4MiB")
 
 
 def is_healthy(server):
@@ -51,8 +44,7 @@ def test_thousands_of_idle_connections_while_requests_go_on():
         clients = []
         for number in range(IDLE):
             client = stack.enter_context(server.client())
-            client.send(request("/"))
-            assert client.response().body == b"pong"
+            assert client.ask(request("/")).body == b"pong"
             clients.append(client)
             if number % 100 == 0:
                 is_healthy(server)
@@ -104,11 +96,9 @@ def bad_connection(server, kind, numbers):
     client = server.client(20)
     with client:
         if kind == "good":
-            client.send(request("/generator?size=3000&block=50"))
-            assert client.response().body == pattern(3000)
+            assert client.ask(request("/generator?size=3000&block=50")).body == pattern(3000)
         elif kind == "refused":
-            client.send(b"GET / HTTP/1.1\r\nHost : t\r\n\r\n")
-            assert client.response().status == 400
+            assert client.ask(b"GET / HTTP/1.1\r\nHost : t\r\n\r\n").status == 400
         elif kind == "nothing":
             pass
         elif kind == "half a head":
@@ -123,7 +113,7 @@ def bad_connection(server, kind, numbers):
         elif kind == "reset":
             client.send(request("/generator?size=2000000&block=10000"))
             client.read(1000)
-            client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.abort()
         elif kind == "half close":
             client.send(request("/"))
             client.finish_sending()
@@ -150,8 +140,8 @@ def test_a_thousand_good_bad_and_broken_connections_leave_no_descriptor(server):
 def test_an_aborted_upload_leaves_no_temporary_file(server):
     with ExitStack() as stack:
         for _ in range(50):
-            stack.enter_context(server.client()).send(UPLOAD + bytes(100_000))
-        # Past body_memory each is a file without a name.
+            stack.enter_context(server.client()).send(UPLOAD + bytes(600_000))
+        # Past an eighth of --client-memory each is a file without a name.
         eventually(lambda: deleted_files(server) == 50, "the uploads in files")
         is_healthy(server)
     eventually(lambda: deleted_files(server) == 0, "files emptied")

@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import socket
-import threading
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from harness.greenlets import GEVENT
 from harness.server import Server
-from server.probes import asking, eventually, request, told
+from server.probes import asking, at_once, eventually, request, told
 
 WAYS = {
     "threads": (),
@@ -38,16 +37,14 @@ def answers(server, target, count=3):
     with server.client() as client:
         found = []
         for _ in range(count):
-            client.send(request(target))
-            found.append(json.loads(client.response().body))
-            client.send(request("/"))
-            assert client.response().body == b"pong"
-        client.send(request("/", "Connection: close"))
-        assert client.response().body == b"pong"
+            found.append(json.loads(client.ask(request(target)).body))
+            assert client.ask(request("/")).body == b"pong"
+        assert client.ask(request("/", "Connection: close")).body == b"pong"
         client.at_end()
         return found
 
 
+@pytest.mark.nightly(gate=20)
 @pytest.mark.parametrize(
     ("target", "status"),
     [
@@ -102,7 +99,7 @@ def test_use_of_the_connection_in_a_forked_child_is_an_error(server):
     assert {name: error.partition(" was used")[0] for name, error in tried.items()} == {
         "write": "RuntimeError: write()",
         "delivery": "RuntimeError: tailrace.delivery",
-        "client_gone": "RuntimeError: tailrace.client_gone",
+        "client_disconnected": "RuntimeError: tailrace.client_disconnected",
         "set_deadline": "RuntimeError: tailrace.set_deadline",
     }
 
@@ -112,8 +109,7 @@ def test_a_body_is_read_by_both_unless_it_is_still_with_the_client(server, size)
     # In memory, and in a file, whose position both would share.
     with server.client() as client:
         client.send(f"POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode())
-        client.send(b"x" * size)
-        read = json.loads(client.response().body)
+        read = json.loads(client.ask(b"x" * size).body)
     has_come = "--stream-body" not in server.command
     assert read["parent"] == size
     assert read["child"] in ([str(size)] if has_come else ["", str(size)])
@@ -134,12 +130,10 @@ def test_a_child_has_nothing_of_the_server(server):
         # Clients that are connected while it is forked.
         idle = [stack.enter_context(server.client()) for _ in range(5)]
         for client in idle:
-            client.send(request("/"))
-            assert client.response().body == b"pong"
+            assert client.ask(request("/")).body == b"pong"
         with staying(server) as pid:
             for client in idle:
-                client.send(request("/", "Connection: close"))
-                assert client.response().body == b"pong"
+                assert client.ask(request("/", "Connection: close")).body == b"pong"
                 client.at_end()
             # gevent's own pipes and queues are made anew when the child's hub first runs.
             kinds = ("socket:",) if "--gevent" in server.command else ("socket:", "pipe:", "anon_inode:[event")
@@ -150,17 +144,16 @@ def test_a_child_has_nothing_of_the_server(server):
 def test_a_child_has_no_file_of_the_server(tmp_path, arguments):
     log = tmp_path / "access.log"
     with (
-        Server("srv_forks:app", *arguments, access_log=log, body_memory="64KiB") as server,
+        Server("srv_forks:app", *arguments, access_log=log, client_memory="1MiB") as server,
         server.client() as client,
     ):
         # Half a body, in a temporary file.
-        client.send(b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 200000\r\n\r\n" + bytes(100_000))
+        client.send(b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 400000\r\n\r\n" + bytes(200_000))
         ours = {target_of(server.pid, number) for number in range(3)}
         eventually(lambda: any("(deleted)" in each for each in opened(server.pid) - ours), "a temporary file")
         with staying(server) as pid:
             eventually(lambda: shared_with(pid, server.pid, ("/",)) == set(), "nothing is shared")
-        client.send(bytes(100_000))
-        assert client.response().status == 200
+        assert client.ask(bytes(200_000)).status == 200
         server.send_signal(signal.SIGHUP)
     assert '"POST / HTTP/1.1" 200' in log.read_text()
 
@@ -218,14 +211,11 @@ def test_clients_are_served_while_requests_fork(server):
         for target in ("/exit", "/", "/raise", "/return"):
             statuses.append(server.get(target).status)
 
-    threads = [threading.Thread(target=ask) for _ in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[ask] * 10)
     assert statuses == [200] * 40
 
 
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize("way", [way for way in WAYS if not (GEVENT and way in ("debug", "gevent"))])
 def test_a_child_does_not_hold_the_port(way):
     with Server("srv_forks:app", *WAYS[way]) as server, staying(server):

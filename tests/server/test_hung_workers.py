@@ -6,7 +6,7 @@ import signal
 
 import pytest
 from harness.server import Server
-from server.probes import asking, eventually, told
+from server.probes import asking, eventually, in_flight, told, waiting
 
 APP = "srv_processes:app"
 MODES = pytest.mark.parametrize("arguments", [(), ("--gevent",), ("--threads", "1")], ids=["threads", "gevent", "one"])
@@ -17,14 +17,14 @@ def others(server, pid):
     return [other for other in server.workers() if other != pid]
 
 
+@pytest.mark.nightly(gate=1)
 @MODES
 def test_a_worker_in_which_a_thread_does_not_release_the_interpreter_is_replaced(tmp_path, arguments):
     entered = tmp_path / "entered"
     with Server(APP, *arguments, hang_timeout=3) as server:
         assert server.logged("ready in")
         first = server.pid
-        with asking(server, f"/stuck?keeps=1&entered={entered}", deadline=30) as client:
-            eventually(entered.exists, "the request in flight")
+        with in_flight(server, "/stuck?keeps=1", entered) as client:
             eventually(lambda: server.log.count("ready in") == 2, "a successor")
             assert told(server, "/")["pid"] != first
             client.rest()
@@ -40,6 +40,7 @@ def test_a_worker_in_which_a_thread_does_not_release_the_interpreter_is_replaced
         eventually(lambda: others(server, first) == server.workers(), "the first one is gone")
 
 
+@pytest.mark.nightly(gate=1)
 @MODES
 def test_a_worker_is_replaced_also_if_the_first_request_does_not_release_the_interpreter(tmp_path, arguments):
     (tmp_path / "slow").touch()
@@ -58,8 +59,7 @@ def test_a_worker_that_is_stopped_is_replaced(tmp_path):
     with Server(APP, hang_timeout=3) as server:
         assert server.logged("ready in")
         first = server.pid
-        with asking(server, f"/wait?gate={tmp_path}/gate&entered={tmp_path}/entered", deadline=30) as client:
-            eventually((tmp_path / "entered").exists, "the request in flight")
+        with waiting(server, tmp_path) as client:
             os.kill(first, signal.SIGSTOP)
             eventually(lambda: server.log.count("ready in") == 2, "a successor")
             assert told(server, "/")["pid"] != first
@@ -72,6 +72,7 @@ def test_a_worker_that_is_stopped_is_replaced(tmp_path):
         eventually(lambda: others(server, first) == server.workers(), "the first one is gone")
 
 
+@pytest.mark.nightly(gate=3)
 @MODES
 @pytest.mark.parametrize("way", ["compute", "sleep", "blocks"])
 def test_a_worker_with_a_long_request_is_not_replaced(arguments, way):

@@ -1,106 +1,63 @@
 """Addresses that a server listens on, and the descriptors that processes which it starts inherit."""
 
-import os
 import re
 import signal
 import socket
 import stat
 from pathlib import Path
 
-import pytest
 from harness.addresses import Address, free_address
 from harness.server import Server
-from harness.tools import missing
 from harness.wire import Client
 from server.probes import eventually, pattern, request
 
 
-def pong(address):
+def serves(address):
     with Client(address) as client:
-        client.send(request("/"))
-        assert client.response().body == b"pong"
+        assert client.ask(request("/generator?size=3000000&block=700")).body == pattern(3_000_000)
 
 
-def beside(path, **options):
-    """A server on a UNIX socket, and on a TCP address that tells when it has come up: the last one that is bound."""
-    tcp = free_address()
-    return Server("srv_shapes:app", "--bind", f"unix:{path}", "--bind", tcp.bind, address=tcp, **options)
-
-
-def test_a_unix_socket_with_its_mode(tmp_path):
-    path = tmp_path / "app.sock"
-    with beside(path, socket_mode="0640"):
-        assert stat.S_ISSOCK(path.stat().st_mode)
-        assert stat.S_IMODE(path.stat().st_mode) == 0o640
-        pong(Address(path=str(path)))
-        with Client(Address(path=str(path))) as client:
-            client.send(request("/generator?size=3000000&block=700"))
-            assert client.response().body == pattern(3_000_000)
-    assert not path.exists(), "the socket file goes with the server"
-
-
-@pytest.mark.parametrize("umask, mode", [("0027", 0o750), ("0", 0o777)])
-def test_a_unix_socket_under_a_umask(tmp_path, umask, mode):
-    path = tmp_path / "app.sock"
-    with beside(path, umask=umask):
-        assert stat.S_IMODE(path.stat().st_mode) == mode
-        pong(Address(path=str(path)))
-
-
-def test_a_socket_that_the_parent_opened():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = Address(*listener.getsockname())
-        number = listener.fileno()
-        os.set_inheritable(number, True)
-        with Server("srv_shapes:app", "--bind", f"fd://{number}", address=address, pass_fds=[number]) as server:
-            pong(address)
-            with server.client() as client:
-                client.send(request("/generator?size=30000&block=70"))
-                assert client.response().body == pattern(30_000)
-
-
-def test_a_unix_socket_that_the_parent_opened(tmp_path):
-    path = str(tmp_path / "parent.sock")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen()
-        number = listener.fileno()
-        address = Address(path=path)
-        with Server("srv_shapes:app", "--bind", f"fd://{number}", address=address, pass_fds=[number]):
-            pong(address)
-    assert Path(path).exists(), "its owner is the parent"
+def has_ipv6():
+    try:
+        return free_address("::1")
+    except OSError:
+        return None
 
 
 def test_several_addresses_of_all_kinds(tmp_path):
-    first, second = free_address(), free_address()
-    path = tmp_path / "app.sock"
-    binds = ["--bind", first.bind, "--bind", f"unix:{path}", "--bind", second.bind]
-    with Server("srv_shapes:app", *binds, address=second):
-        for address in (first, second, Address(path=str(path))):
-            for _ in range(3):
-                pong(address)
+    own, its_own, masked = (tmp_path / f"{name}.sock" for name in ("parent", "app", "masked"))
+    first, last = free_address(), free_address()
+    ipv6 = [address] if (address := has_ipv6()) else []
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(own))
+        unix.listen()
+        passed = [tcp.fileno(), unix.fileno()]
+        # The last one that is bound tells that all are.
+        values = [*(f"fd://{each}" for each in passed), f"unix:{its_own}?mode=640", f"unix:{masked}", "127.0.0.1:0"]
+        values = [first.bind, *(each.bind for each in ipv6), *values, last.bind]
+        binds = [argument for value in values for argument in ("--bind", value)]
+        with Server("srv_shapes:app", *binds, address=last, pass_fds=passed, umask="027") as server:
+            assert stat.S_ISSOCK(its_own.stat().st_mode)
+            assert stat.S_IMODE(its_own.stat().st_mode) == 0o640
+            assert stat.S_IMODE(masked.stat().st_mode) == 0o750, "what the umask leaves"
+            known = [
+                first,
+                *ipv6,
+                Address(*tcp.getsockname()),
+                Address(path=str(own)),
+                Address(path=str(its_own)),
+                last,
+            ]
 
+            def any_port():
+                found = {int(port) for port in re.findall(r"listening on http://127\.0\.0\.1:([0-9]+)", server.log)}
+                return found - {each.port for each in known}
 
-def test_ipv6():
-    try:
-        address = free_address("::1")
-    except (OSError, RuntimeError):
-        missing("this machine has no IPv6")
-    with Server("srv_shapes:app", address=address):
-        pong(address)
-
-
-def test_port_0_is_a_free_port_that_the_log_names():
-    helper = free_address()
-    with Server("srv_shapes:app", "--bind", helper.bind, "--bind", "127.0.0.1:0", address=helper) as server:
-
-        def others():
-            ports = {int(port) for port in re.findall(r"listening on http://127\.0\.0\.1:([0-9]+)", server.log)}
-            return ports - {helper.port}
-
-        (port,) = eventually(others, "the port in the log")
-        assert port > 0
-        pong(Address("127.0.0.1", port))
+            (port,) = eventually(any_port, "the port in the log")
+            for address in (*known, Address("127.0.0.1", port)):
+                serves(address)
+    assert own.exists(), "its owner is the parent"
+    assert not its_own.exists(), "the socket file goes with the server"
 
 
 def test_a_process_that_the_application_starts_has_the_default_signal_mask_and_no_socket_of_ours():

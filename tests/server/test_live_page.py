@@ -9,9 +9,10 @@ import pytest
 from harness.addresses import free_address
 from harness.browser import contrast
 from harness.server import Server
+from harness.status import is_ready
 from harness.wire import Client
 from package.in_status import Board, ended, endpoint, shared, worker
-from server.probes import asking, eventually, request
+from server.probes import eventually, request, waiting
 
 from tailrace.status import feed, state
 from tailrace.status.pages import Pages
@@ -41,7 +42,7 @@ SMALL_BLOCKS = endpoint(
     blocks=20_000,
     body_bytes=400_000,
     writes=8,
-    held_ns=3_000_000_000,
+    application_ns=3_000_000_000,
     delivery_ns=12_000_000,
     paths={"coalesced": 2},
 )
@@ -104,14 +105,28 @@ def show(serve):
         yield start
 
 
-def test_the_page_shows_the_server_its_workers_and_the_requests_in_flight(browser, show):
-    _, address = show(
+@pytest.fixture
+def page(browser, show):
+    """Opens the pages of such a server in the browser, which must find no problem: `Shown`."""
+
+    def start(*workers, width=None, **given):
+        shown, address = show(*workers, **given)
+        if width:
+            browser.emulate(width=width)
+        opened(browser, address)
+        return shown
+
+    yield start
+    assert browser.problems == []
+
+
+def test_the_page_shows_the_server_its_workers_and_the_requests_in_flight(browser, page):
+    page(
         *(worker(1), worker(2, state.DRAINING)),
         places=({"requests": 1234, "running": 1, "connections": 5, "refused": 2}, {"queued": 3}),
         restarts={"crash": 1, "reload": 2},
+        width=1280,
     )
-    browser.emulate(width=1280)
-    opened(browser, address)
     assert browser.value(text("#application")) == "shop:app"
     assert browser.value(text("#readiness")) == "ready"
     server = browser.value("document.querySelector('#server').innerText").split()
@@ -127,28 +142,21 @@ def test_the_page_shows_the_server_its_workers_and_the_requests_in_flight(browse
     assert re.search(r"refused 2\b", counters)
     assert "3 (crash 1, reload 2)" in counters
     assert browser.value("document.title") == "shop:app · Tailrace"
-    assert browser.problems == []
 
 
-def test_a_request_of_a_worker_that_drains_is_draining_unless_its_client_is_slow(browser, show):
-    _, address = show(worker(1, state.DRAINING))
-    opened(browser, address)
+def test_a_server_that_is_not_ready_says_why_and_a_request_of_a_worker_that_drains_is_draining(browser, page):
+    shown = page(worker(1, state.DRAINING), stopping=True)
+    assert browser.value(text("#readiness")).startswith("not ready: draining: the server is finishing its requests")
+    assert browser.value("document.title").startswith("not ready: ")
     assert browser.value(ROWS)[0].split()[0] == "draining"
     assert browser.value("phaseOf({phase: 'sending'}, {state: 'draining'}).name") == "sending"
     assert browser.value("phaseOf({phase: 'running'}, {state: 'hung'}).name") == "running"
+    shown.board.requests = []
+    watching(browser, f"{text('#no-requests')} === 'No request is in flight.'", "no request")
 
 
-def test_a_server_that_is_not_ready_says_why(browser, show):
-    _, address = show(worker(), stopping=True, requests=[])
-    opened(browser, address)
-    assert browser.value(text("#readiness")).startswith("not ready: draining: the server is finishing its requests")
-    assert browser.value("document.title").startswith("not ready: ")
-    assert browser.value(text("#no-requests")) == "No request is in flight."
-
-
-def test_a_click_opens_the_python_stack_of_a_request(browser, show):
-    shown, address = show()
-    opened(browser, address)
+def test_a_click_opens_the_python_stack_of_a_request(browser, page):
+    shown = page()
     browser.click("#flights tr.row td:nth-child(2)", loads=False)
     watching(browser, "document.querySelectorAll('.frames li').length === 2", "the stack")
     assert shown.asked == ["pid=101"]
@@ -162,12 +170,10 @@ def test_a_click_opens_the_python_stack_of_a_request(browser, show):
     assert browser.value("document.querySelectorAll('.frames li').length") == 2
     browser.click("#flights tr.row td:nth-child(2)", loads=False)
     watching(browser, "!document.querySelector('#flights tr.row')", "nothing is left")
-    assert browser.problems == []
 
 
-def test_the_keyboard_opens_and_closes_a_request(browser, show):
-    _, address = show()
-    opened(browser, address)
+def test_the_keyboard_opens_and_closes_a_request(browser, page):
+    page()
     for _ in range(100):
         browser.press("Tab", 9)
         if browser.value("document.activeElement.closest('#flights td')?.className === 'target'"):
@@ -183,10 +189,9 @@ def test_the_keyboard_opens_and_closes_a_request(browser, show):
     assert browser.value("document.activeElement.closest('#flights td').className") == "target"
 
 
-def test_a_worker_opens_to_its_threads(browser, show):
+def test_a_worker_opens_to_its_threads(browser, page):
     threads = [{**THREAD, "frames": STACK}, {**IDLE, "frames": []}]
-    _, address = show(stacks=("200 OK", {"workers": [{**STACKS["workers"][0], "threads": threads}]}))
-    opened(browser, address)
+    page(stacks=("200 OK", {"workers": [{**STACKS["workers"][0], "threads": threads}]}))
     browser.click("#workers .open", loads=False)
     watching(browser, "document.querySelectorAll('#workers summary').length === 2", "the threads")
     first, second = browser.value("Array.from(document.querySelectorAll('#workers summary'), each => each.innerText)")
@@ -234,13 +239,12 @@ def rows_of(browser, table):
     return browser.value(f"Array.from(document.querySelectorAll('#{table} tr.row'), row => {cells})")
 
 
-def test_endpoints_are_shown_by_what_they_cost_and_open_to_what_to_fix(browser, show):
-    shown, address = show()
-    opened(browser, address)
+def test_endpoints_are_shown_by_what_they_cost_and_open_to_what_to_fix(browser, page):
+    shown = page()
     worst, well = rows_of(browser, "endpoints")
     assert worst[:6] == ["GET /export/*.csv", "2", "1.00 ms", "1.01 ms", "3.00 s", "1.50 s"]
     assert worst[6:9] == ["0", "4", "10,000"]
-    assert worst[11:] == ["coalesced", "small blocks"]
+    assert worst[11:] == ["coalesced", "small blocks, before first block"]
     assert (well[0], well[4], well[-1]) == ("GET /", "0", "nothing")
     browser.click("#endpoints .open", loads=False)
     found = browser.value(
@@ -253,16 +257,35 @@ def test_endpoints_are_shown_by_what_they_cost_and_open_to_what_to_fix(browser, 
     shown.board.counted = [{**SMALL_BLOCKS, "responses": 4, "blocks": 80_000, "body_bytes": 1_600_000}]
     blocks = text("#endpoints .findings h3")
     watching(browser, f"{blocks} === '20,000 blocks of 20 bytes on average.'", "the next figures")
-    assert browser.problems == []
 
 
-def test_slow_and_broken_responses_are_grouped_by_endpoint_with_where_their_time_went(browser, show):
+def test_growth_of_memory_has_a_column_and_a_slow_endpoint_says_where_its_time_went(browser, page):
+    grown = {"grown_bytes": 21 << 20, "grown_responses": 3000, "responses": 3000}
+    page(
+        endpoints=[
+            endpoint("GET /report", application_ns=285_000_000, cpu_ns=2_000_000),
+            endpoint("GET /cart", **grown, grown_variance=1024**2),
+            endpoint("GET /movie", **grown, grown_variance=(8 * 1024) ** 2),
+        ]
+    )
+    cells = {row[0]: (row[9], row[-1]) for row in rows_of(browser, "endpoints")}
+    assert cells == {
+        "GET /report": ("\N{EN DASH}", "before first block"),
+        "GET /cart": ("+21.0 MiB", "memory growth"),
+        # It is uncertain whether this endpoint causes the growth.
+        "GET /movie": ("\N{EN DASH}", "nothing"),
+    }
+    browser.click("#endpoints .open", loads=False)
+    hint = "document.querySelector('#endpoints .findings section').textContent"
+    assert "It waited for 283 ms of 285 ms" in watching(browser, hint, "what is said")
+
+
+def test_slow_and_broken_responses_are_grouped_by_endpoint_with_where_their_time_went(browser, page):
     kept = [ended(), ended("/report?x=2", total=9.0, ago=4.0), ended("/other", ago=5.0)]
-    shown, address = show(
+    shown = page(
         endpoints=[endpoint("GET /report", slow=70), endpoint("GET /pay", failed=3), endpoint("GET /gone", slow=1)],
         recent={**RECENT, "slow": kept},
     )
-    opened(browser, address)
     report, *others = rows_of(browser, "slow")
     assert (report[:2], report[3:]) == (["GET /report", "70"], ["9.00 s", "200", "before first block"])
     # Of one that the kept ones have displaced the number is known, and of one without a count the kept ones are.
@@ -290,10 +313,9 @@ def test_slow_and_broken_responses_are_grouped_by_endpoint_with_where_their_time
     watching(browser, f"{text('#slow-count')} === '0'", "none is left")
     assert browser.value(text("#no-slow:not([hidden])")) == "No response was slow."
     assert browser.value(text("#no-broken:not([hidden])")) == "No response has failed."
-    assert browser.problems == []
 
 
-def test_a_response_that_broke_after_its_head_says_so_beside_its_status(browser, show):
+def test_a_response_that_broke_after_its_head_says_so_beside_its_status(browser, page):
     outcomes = [
         ended("/broken", ending="broken"),
         ended("/broken", ending="broken", total=3.0),
@@ -301,8 +323,7 @@ def test_a_response_that_broke_after_its_head_says_so_beside_its_status(browser,
         ended("/late", ending="timed-out"),
         ended("/never", ending="timed-out", status=0),
     ]
-    _, address = show(endpoints=[], recent={"slow": [], "broken": outcomes})
-    opened(browser, address)
+    page(endpoints=[], recent={"slow": [], "broken": outcomes})
     assert {row[0]: row[4] for row in rows_of(browser, "broken")} == {
         "GET /broken": "2 \u00d7 200, then broken off; 1 \u00d7 500",
         "GET /late": "200, then timed out",
@@ -312,17 +333,16 @@ def test_a_response_that_broke_after_its_head_says_so_beside_its_status(browser,
     assert "200, then broken off" in browser.value("document.querySelector('#broken .details dl').innerText")
 
 
-def test_a_click_or_a_key_on_a_head_sorts_by_its_column_and_reverses_it(browser, show):
+def test_a_click_or_a_key_on_a_head_sorts_by_its_column_and_reverses_it(browser, page):
     times = {"GET /a": 2, "GET /b": 3, "GET /c": 1}
-    _, address = show(
+    page(
         endpoints=[
-            endpoint(name, total_ns=mean * 10**6, held_ns=10**9 // mean, times={f"{mean}.0": 1})
+            endpoint(name, total_ns=mean * 10**6, application_ns=10**9 // mean, times={f"{mean}.0": 1})
             for name, mean in times.items()
         ]
-        + [endpoint("GET /events", event_streams=1, times={}, total_ns=0)]
+        + [endpoint("GET /events", event_streams=1, times={}, total_ns=0)],
+        width=1280,
     )
-    browser.emulate(width=1280)
-    opened(browser, address)
 
     def order():
         return "".join(row[0][5] for row in rows_of(browser, "endpoints"))
@@ -354,22 +374,20 @@ def test_a_click_or_a_key_on_a_head_sorts_by_its_column_and_reverses_it(browser,
     assert order() == "bace"
     browser.click("#endpoints-section .sorter button", loads=False)
     assert order() == "cabe"
-    assert browser.problems == []
 
 
-def test_a_row_that_is_moved_by_a_new_order_keeps_the_focus(browser, show):
+def test_a_row_that_is_moved_by_a_new_order_keeps_the_focus(browser, page):
     def counts(first, second):
-        return [endpoint("GET /a", held_ns=first * 10**9), endpoint("GET /b", held_ns=second * 10**9)]
+        return [endpoint("GET /a", application_ns=first * 10**9), endpoint("GET /b", application_ns=second * 10**9)]
 
-    shown, address = show(endpoints=counts(1, 2))
-    opened(browser, address)
+    shown = page(endpoints=counts(1, 2))
     browser.value("document.querySelector('#endpoints tbody:last-child .open').focus()")
     shown.board.counted = counts(3, 2)
     watching(browser, f"{text('#endpoints .open')} === 'GET /a'", "the next order")
     assert browser.value("document.activeElement.textContent") == "GET /a"
 
 
-def test_texts_of_requests_are_text(browser, show):
+def test_texts_of_requests_are_text(browser, page):
     hostile = [
         "<script>document.title='taken'</script>",
         "<img src=x onerror=document.title='taken'>",
@@ -383,7 +401,7 @@ def test_texts_of_requests_are_text(browser, show):
     ]
     frames = [{"function": each, "file": each, "line": 1} for each in hostile]
     thread = {**THREAD, "name": hostile[0], "state": hostile[1], "request": {"id": 0}, "frames": frames}
-    _, address = show(
+    page(
         *(worker(),),
         requests=requests,
         stacks=("200 OK", {"workers": [{**STACKS["workers"][0], "note": hostile[1], "threads": [thread]}]}),
@@ -393,7 +411,6 @@ def test_texts_of_requests_are_text(browser, show):
         endpoints=[endpoint(f"GET {each}", failed=1) for each in hostile],
         recent={"slow": [ended(target=each, client=each) for each in hostile], "broken": []},
     )
-    opened(browser, address)
     shown = browser.value("Array.from(document.querySelectorAll('#flights td.target span'), each => each.textContent)")
     assert sorted(shown) == sorted(hostile)
     browser.click("#flights .open", loads=False)
@@ -407,7 +424,6 @@ def test_texts_of_requests_are_text(browser, show):
     assert browser.value("document.scripts.length") == 1
     assert browser.value("document.querySelectorAll('img, b script, td script').length") == 0
     assert browser.value("document.title").startswith("<script>")
-    assert browser.problems == []
 
 
 EXPLAINED = (
@@ -423,10 +439,8 @@ Array.from(document.querySelectorAll('dd, dt, td, th'))
 SHOWN = "(byId('explanation').hidden ? '' : byId('explanation').textContent)"
 
 
-def test_every_figure_has_an_explanation_for_the_pointer_and_the_keyboard(browser, show):
-    _, address = show()
-    browser.emulate(width=1280)
-    opened(browser, address)
+def test_every_figure_has_an_explanation_for_the_pointer_and_the_keyboard(browser, page):
+    shown = page(width=1280)
     browser.click("#flights .open", loads=False)
     watching(browser, "document.querySelectorAll('.frames li').length === 2", "the stack")
     assert browser.value(UNEXPLAINED) == []
@@ -453,11 +467,10 @@ def test_every_figure_has_an_explanation_for_the_pointer_and_the_keyboard(browse
     watching(browser, f"{SHOWN} === EXPLANATIONS.state", "the explanation of a state")
 
 
-def test_what_comes_under_a_pointer_that_rests_leaves_the_explanation_of_the_focus(browser, show):
-    _, address = show()
+def test_what_comes_under_a_pointer_that_rests_leaves_the_explanation_of_the_focus(browser, page):
+    page()
     # Low, so that there is something to scroll.
     browser.emulate(width=1280, height=300)
-    opened(browser, address)
     browser.point("#workers td:nth-child(3)")
     watching(browser, f"{SHOWN} === EXPLANATIONS.state", "the explanation of a state")
     while not browser.value("document.activeElement.dataset.explain"):
@@ -528,28 +541,6 @@ def test_texts_are_readable_in_both_schemes_and_the_switch_is_remembered(browser
     assert is_light() == (scheme == "light")
 
 
-@pytest.mark.parametrize("width", [360, 720, 1000, 1280])
-def test_the_page_fits_the_window(browser, show, width):
-    long = {**REQUEST, "target": "/" + "long" * 43, "client": "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535"}
-    _, address = show(
-        *(worker(number, pid=4_000_000 + number) for number in range(1, 4)),
-        places=[{"requests": 10**10, "held": 10**10, "connections": 100_000, "refused": 10**6}] * 3,
-        requests=[long],
-        endpoints=[endpoint(f"GET /{'long' * 27}", failed=10**6, responses=10**10, writes=10**12, body_bytes=10**15)],
-        recent={"slow": [ended(target=long["target"], client=long["client"], total=1e6)], "broken": []},
-        application="a_package_with_a_long_name.and_a_module:application",
-    )
-    browser.emulate(width=width)
-    opened(browser, address)
-    browser.click("#flights .open", loads=False)
-    # Then nothing is moved by stacks that arrive.
-    watching(browser, "document.querySelector('#flights .heading button')?.disabled === false", "the stacks are read")
-    browser.click("#endpoints .open", loads=False)
-    browser.click("#slow .open", loads=False)
-    assert browser.value("document.querySelectorAll('.findings').length") == 2
-    assert browser.value("document.documentElement.scrollWidth") <= width
-
-
 SHIFTS = """
 var shifts = 0;
 new PerformanceObserver(list => { for (const each of list.getEntries()) shifts += each.value; })
@@ -563,7 +554,7 @@ def test_nothing_jumps_while_figures_change(browser, show):
     browser.open(f"{address.url}/")
     browser.value(SHIFTS)
     for number in (99, 12_345, 1_234_567):
-        shown.board.places = [{"requests": number, "running": number % 100, "held": number, "refused": number}]
+        shown.board.places = [{"requests": number, "running": number % 100, "client_memory": number, "refused": number}]
         heard = browser.value("heard")
         watching(browser, f"heard > {heard}", "the next state")
     # Up to a tenth is good, says web.dev/articles/cls.
@@ -579,10 +570,14 @@ def test_charts_show_what_was_sampled_before_and_are_read_with_arrow_keys(browse
     curve = "document.querySelector('#chart-load .curve').getAttribute('d')"
     assert browser.value(curve).count("L") > 0
     browser.value("document.querySelector('#chart-load .plot').focus()")
-    browser.press("End", 35)
     tip = "#chart-load .tip"
-    watching(browser, f"!document.querySelector('{tip}').hidden", "the tip")
-    assert "now" in browser.value(text(tip))
+
+    def shows_the_newest():
+        # On a busy machine it may be a second old.
+        browser.press("End", 35)
+        return browser.value(f"!document.querySelector('{tip}').hidden") and "now" in browser.value(text(tip))
+
+    eventually(shows_the_newest, "the tip of the newest sample")
     browser.press("Home", 36)
     assert re.search(r"\d+ s ago.*running2queued0", browser.value(text(tip)))
     browser.press("Escape", 27)
@@ -591,14 +586,15 @@ def test_charts_show_what_was_sampled_before_and_are_read_with_arrow_keys(browse
     watching(browser, f"!document.querySelector('{tip}').hidden", "the tip of the pointer")
 
 
-def test_latency_and_delivery_are_of_the_last_seconds(browser, show):
+def test_latency_and_delivery_are_of_the_last_seconds(browser, page):
     # Long ago all took a minute, and since then 80 took 1 ms, 15 took 100 ms, and 5 took 3.05 s.
-    shown, address = show(delivered={"total": {"60.0": 1000, "sum_ns": 60 * 10**12}})
-    opened(browser, address)
+    before = {"60.0": 1000, "sum_ns": 60 * 10**12}
+    shown = page(delivered={"total": before, "paths": dict.fromkeys(PATHS, 0)})
     # The page replaces a sample by one that is taken less than half a second later: the first may be its only one.
     watching(browser, "samples.list.length > 1", "a sample that stays")
-    buckets = {"60.0": 1000, "0.001007080078125": 80, "0.1015625": 15, "3.0625": 5, "sum_ns": 60 * 10**12 + 10**9}
-    shown.board.delivered = {"total": buckets, "paths": {"sendfile": 500}}
+    buckets = {**before, "0.001007080078125": 80, "0.1015625": 15, "3.0625": 5, "sum_ns": 60 * 10**12 + 10**9}
+    paths = {**dict.fromkeys(PATHS, 100), "sendfile": 500}
+    shown.board.delivered = {"total": buckets, "paths": paths, "classes": {"5xx": 100}}
     total = "Array.from(document.querySelectorAll('.latencies tr')).find(row => row.cells[0].textContent === 'total')"
     watching(browser, f"{total}.cells[4].textContent === '10.0 ms'", "the mean")
     shown_as = [browser.value(f"{total}.cells[{place}].textContent") for place in (1, 2, 3)]
@@ -606,50 +602,28 @@ def test_latency_and_delivery_are_of_the_last_seconds(browser, show):
     assert browser.value("charts.find(each => each.kind.id === 'latency').read().map(curve => curve.at(-1))") == [
         *(0.001007080078125, 0.1015625, 3.0625)
     ]
-    queued = "Array.from(document.querySelectorAll('.latencies tr')).find(row => row.cells[0].textContent === 'queued')"
+    queued = total.replace("total", "queued")
     assert browser.value(f"{queued}.cells[1].textContent") == "\u2013"
     chart = "charts.find(each => each.kind.id === 'paths').read()[PATHS.indexOf('sendfile')]"
     assert browser.value(f"Math.max(...{chart})") > 100
-    assert browser.problems == []
-
-
-def test_ways_of_delivery_are_stacked_and_latency_has_a_logarithmic_axis(browser, show):
-    shown, address = show(places=({"requests": 9},), delivered={"paths": dict.fromkeys(PATHS, 0)})
-    opened(browser, address)
-    watching(browser, "samples.list.length > 1", "a sample that stays")
-    times = {"0.001007080078125": 50, "0.1015625": 45, "3.0625": 5, "sum_ns": 10**9}
-    shown.board.delivered = {"paths": dict.fromkeys(PATHS, 100), "total": times}
-    fills = "Array.from(document.querySelectorAll('#chart-paths .fill'), each => each.getAttribute('class'))"
-    watching(browser, f"{fills}.length === 6", "an area for each way")
-    # The highest area is the sum of all: what is below is drawn over it.
-    heights = browser.value(
-        "Array.from(document.querySelectorAll('#chart-paths .fill'), each => each.getBBox().y).map(Math.round)"
-    )
+    errors = "charts.find(each => each.kind.id === 'errors').read()[0]"
+    assert browser.value(f"Math.max(...{errors})") > 20
+    assert browser.value("charts.find(each => each.kind.id === 'throughput').kind.series.length") == 1
+    # The highest area of the ways of delivery is the sum of all: what is below is drawn over it.
+    fills = "Array.from(document.querySelectorAll('#chart-paths .fill'), each => Math.round(each.getBBox().y))"
+    heights = browser.value(fills)
     assert heights == sorted(heights)
-    assert len(set(heights)) == 6
+    assert len(set(heights)) == len(heights) == 6
     assert browser.value("document.querySelectorAll('#chart-paths .curve').length") == 0
+    # The axis of latency is logarithmic; what is shorter is at its begin.
     scale = "Array.from(document.querySelectorAll('#chart-latency .scale'), each => each.textContent)"
     assert browser.value(scale)[:5] == ["1 ms", "10 ms", "100 ms", "1 s", "10 s"]
-    part = browser.value("[0.001, 0.01, 0.1, 1, 10].map(logarithmic([0.002, 3]).part)")
-    assert part == [0, 0.25, 0.5, 0.75, 1]
-    # What is shorter than the axis is at its begin.
-    assert browser.value("[0, 0.0001].map(logarithmic([0.002, 3]).part)") == [0, 0]
+    part = browser.value("[0, 0.0001, 0.001, 0.01, 0.1, 1, 10].map(logarithmic([0.002, 3]).part)")
+    assert part == [0, 0, 0, 0.25, 0.5, 0.75, 1]
 
 
-def test_responses_with_5xx_have_a_chart_of_their_own(browser, show):
-    shown, address = show(places=({"requests": 9},))
-    opened(browser, address)
-    watching(browser, "samples.list.length > 1", "a sample that stays")
-    shown.board.delivered = {"classes": {"5xx": 100}}
-    errors = "charts.find(each => each.kind.id === 'errors').read()[0]"
-    watching(browser, f"Math.max(...{errors}) > 20", "the rate of 5xx")
-    assert browser.value("charts.find(each => each.kind.id === 'throughput').kind.series.length") == 1
-
-
-def test_links_at_the_top_lead_to_each_section(browser, show):
-    _, address = show()
-    browser.emulate(width=1280)
-    opened(browser, address)
+def test_links_at_the_top_lead_to_each_section_and_a_pause_keeps_what_is_seen(browser, page):
+    shown = page(width=1280)
     links = browser.value("Array.from(document.querySelectorAll('.sections a'), each => each.getAttribute('href'))")
     assert len(links) == 6
     tops = []
@@ -660,11 +634,6 @@ def test_links_at_the_top_lead_to_each_section(browser, show):
     assert tops == sorted(tops)
     # The endpoints come first of the tables.
     assert browser.value("document.querySelector('main table.grid').id") == "endpoints"
-
-
-def test_a_pause_keeps_what_is_seen(browser, show):
-    shown, address = show()
-    opened(browser, address)
     browser.click("#pause", loads=False)
     assert browser.value(text("#link")) == "paused"
     shown.board.requests = []
@@ -675,10 +644,9 @@ def test_a_pause_keeps_what_is_seen(browser, show):
     assert browser.value(ROWS) == []
 
 
-def test_the_filter_finds_requests_and_many_are_shown_on_demand(browser, show):
+def test_the_filter_finds_requests_and_many_are_shown_on_demand(browser, page):
     requests = [{**REQUEST, "id": number, "target": f"/item/{number}"} for number in range(250)]
-    _, address = show(requests=requests)
-    opened(browser, address)
+    page(requests=requests)
     more = "#requests .more"
     assert len(browser.value(ROWS)) == 10
     assert browser.value(text(more)) == "Show all 250"
@@ -696,7 +664,7 @@ def test_the_filter_finds_requests_and_many_are_shown_on_demand(browser, show):
 
 def test_a_viewer_too_many_says_so_until_a_place_is_free(browser, show):
     shown, address = show()
-    others = [shown.pages.feed.viewer() for _ in range(feed.MOST_VIEWERS)]
+    others = [shown.pages.feed.viewer() for _ in range(feed.MAX_VIEWERS)]
     browser.open(f"{address.url}/")
     watching(browser, f"{text('#link')} === 'too many viewers, trying again'", "it says so")
     others[0].close()
@@ -709,8 +677,7 @@ def test_a_viewer_too_many_says_so_until_a_place_is_free(browser, show):
 def test_the_page_follows_a_server_that_ends_and_starts_again(browser, tmp_path):
     at, status = free_address(), free_address()
     with Server(APP, address=at, status=status) as server:
-        with asking(server, f"/wait?gate={tmp_path}/gate&entered={tmp_path}/entered") as client:
-            eventually((tmp_path / "entered").exists, "the request in flight")
+        with waiting(server, tmp_path) as client:
             opened(browser, status)
             watching(browser, f"{ROWS}.length === 1", "the request in flight")
             (row,) = browser.value(ROWS)
@@ -750,7 +717,7 @@ def viewer(status):
 def test_viewers_are_bounded_leave_their_places_and_end_with_the_server():
     status = free_address()
     with Server(APP, status=status) as server, contextlib.ExitStack() as stack:
-        viewers = [stack.enter_context(viewer(status)) for _ in range(feed.MOST_VIEWERS)]
+        viewers = [stack.enter_context(viewer(status)) for _ in range(feed.MAX_VIEWERS)]
         assert {each.head_of_events.status for each in viewers} == {200}
         for each in viewers:
             assert event(each).startswith("event: history\ndata: [")
@@ -758,10 +725,11 @@ def test_viewers_are_bounded_leave_their_places_and_end_with_the_server():
         assert before.status == 200
         with viewer(status) as late:
             assert late.head_of_events.status == 503
+        # A worker may serve before the master knows that.
+        eventually(lambda: is_ready(status), "readiness")
         for target in ("/health", "/ready", "/status.json", "/"):
             with Client(status) as other:
-                other.send(request(target, "Connection: close"))
-                assert other.response().status == 200
+                assert other.ask(request(target, "Connection: close")).status == 200
         viewers[0].close()
 
         def is_free():

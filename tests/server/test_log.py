@@ -57,6 +57,7 @@ def drained(reader):
     return thread, text
 
 
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize("arguments", MODES, ids=" ".join)
 def test_an_error_log_that_nobody_reads_holds_no_request_and_no_stop(arguments):
     with error_pipe() as (_, writer), serving(arguments, writer) as server:
@@ -94,8 +95,7 @@ def test_more_than_is_kept_for_a_reader_is_dropped_and_counted():
         before = resident(server)
         with server.client() as client:
             for number in range(count):
-                client.send(f"GET {FAILS}&number={number} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
-                assert client.response().status == 500
+                assert client.ask(f"GET {FAILS}&number={number} HTTP/1.1\r\nHost: t\r\n\r\n".encode()).status == 500
         assert resident(server) - before < 20 << 20
         thread, text = drained(reader)
         eventually(lambda: b"were dropped" in text, "the count")

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 from harness.daemons import LogDaemon
+from harness.programs import tailrace
 from harness.server import APPS, Server
 from server.probes import eventually
 
@@ -57,6 +58,7 @@ def streams(tmp_path, destination):
 
 
 # Each destination in each format, and each mode with one of them: what writes an entry knows no mode.
+@pytest.mark.nightly(gate=4)
 @pytest.mark.parametrize(
     ("arguments", "destination", "format"),
     [
@@ -96,59 +98,70 @@ def test_the_servers_log_goes_to_a_stream_or_a_file(tmp_path, arguments, destina
     assert ("worker" in listening) is (arguments == ("--debug",))
 
 
+@pytest.mark.nightly(gate=4)
+@pytest.mark.parametrize("logs", ["log in syslog", "access log in syslog"])
 @pytest.mark.parametrize("arguments", MODES, ids=" ".join)
-def test_the_servers_log_goes_to_syslog(tmp_path, arguments):
-    path = tmp_path / "devlog"
-    with LogDaemon(path) as daemon:
-        with serving(arguments, log=f"syslog:{path}?facility=local1&tag=shop") as server:
+def test_one_log_goes_to_syslog_and_the_other_to_the_journal(tmp_path, arguments, logs):
+    options = {"log": f"syslog:{tmp_path}/syslog?facility=local1&tag=shop", "access_log": f"journal:{tmp_path}/journal"}
+    if logs == "access log in syslog":
+        options = {"log": f"journal:{tmp_path}/journal?tag=shop"}
+        options["access_log"] = f"syslog:{tmp_path}/syslog?facility=local7&tag=shop"
+    with LogDaemon(tmp_path / "syslog") as syslog, LogDaemon(tmp_path / "journal") as journal:
+        daemon = syslog if logs == "log in syslog" else journal
+        with serving(arguments, access_log_format="{target} {status}", **options) as server:
             fail(server, "one")
+            for number in range(20):
+                server.get(f"/?{number}", "User-Agent: me\xff")
             eventually(lambda: daemon.has("asked for one"), "the exception")
             assert server.stop() == 0
-            eventually(lambda: daemon.has("stopped$"), "the last entry")
-        # local1 is 17; info is 6 and error 3.
-        assert daemon.has(rf"^<{17 * 8 + 6}>shop\[{server.process.pid}\]: INFO: listening on http://")
-        assert daemon.has(rf"^<{17 * 8 + 3}>shop\[\d+\]: ERROR: GET /fails\?one: exception in .*{TRACEBACK}one$")
+            eventually(lambda: daemon.has(r"stopped(\n|$)"), "the last entry")
         assert server.log == ""
+        if logs == "log in syslog":
+            # local1 is 17; info is 6 and error 3.
+            assert syslog.has(rf"^<{17 * 8 + 6}>shop\[{server.process.pid}\]: INFO: listening on http://")
+            assert syslog.has(rf"^<{17 * 8 + 3}>shop\[\d+\]: ERROR: GET /fails\?one: exception in .*{TRACEBACK}one$")
+            lines = [entry["MESSAGE"] for entry in journal.fields]
+            entry = next(entry for entry in journal.fields if entry["MESSAGE"] == "/?7 200")
+            wanted = {"PRIORITY": "6", "TAILRACE_STATUS": "200", "TAILRACE_BYTES": "6", "TAILRACE_QUERY": "7"}
+            wanted |= {"TAILRACE_USER_AGENT": "me\\xff", "TAILRACE_ENDING": "complete"}
+            assert wanted.items() <= entry.items()
+            assert float(entry["TAILRACE_DURATION_MS"]) >= 0
+            # What has no value has no field.
+            assert "TAILRACE_REFERER" not in entry
+        else:
+            (error,) = [entry for entry in journal.fields if entry["PRIORITY"] == "3"]
+            assert error["MESSAGE"].startswith("GET /fails?one: exception in the application\nTraceback")
+            assert re.search(TRACEBACK + "one$", error["MESSAGE"], re.DOTALL)
+            assert (error["SYSLOG_IDENTIFIER"], error["TAILRACE_LOGGER"]) == ("shop", "tailrace.error")
+            assert error["TAILRACE_WORKER"] in ("1", "2")
+            assert {entry["PRIORITY"] for entry in journal.fields} <= {"3", "4", "6"}
+            lines = [re.sub(r"^<190>shop\[\d+\]: ", "", entry) for entry in syslog.entries]
+    assert sorted(lines) == sorted(["/fails?one 500", *(f"/?{number} 200" for number in range(20))])
 
 
-def test_the_servers_log_goes_to_a_syslog_of_another_machine():
-    with LogDaemon() as daemon, serving(log=f"syslog://127.0.0.1:{daemon.port}") as server:
-        fail(server, "one")
-        eventually(lambda: daemon.has("asked for one"), "the exception")
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_both_logs_go_to_a_syslog_of_another_machine(format):
+    with LogDaemon() as daemon, LogDaemon() as responses:
+        options = {"access_log": f"syslog://127.0.0.1:{responses.port}", "access_log_format": "json"}
+        with serving(log=f"syslog://127.0.0.1:{daemon.port}", log_format=format, **options) as server:
+            fail(server, "one")
+            eventually(lambda: daemon.has("asked for one") and responses.has("one"), "the exception and the response")
+            # Of another process: it may arrive later.
+            eventually(lambda: daemon.has("listening on http://"), "that it listens")
+        (response,) = responses.entries
+        assert re.match(r"<30>1 \S+Z \S+ tailrace \d+ - - \{", response)
+        assert json.loads(response.partition(" - - ")[2])["target"] == "/fails?one"
+        if format == "json":
+            (entry,) = [entry for entry in daemon.entries if "asked for one" in entry]
+            assert json.loads(entry.partition(" - - ")[2])["level"] == "error"
+            return
         process, host = server.process.pid, re.escape(os.uname().nodename)
         time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
-        # Of another process: it may arrive later.
-        listening = rf"^<30>1 {time} {host} tailrace {process} - - INFO: listening on http://"
-        eventually(lambda: daemon.has(listening), "that it listens")
+        assert daemon.has(rf"^<30>1 {time} {host} tailrace {process} - - INFO: listening on http://")
         assert daemon.has(rf"^<27>1 {time} {host} tailrace \d+ - - ERROR: GET /fails.*{TRACEBACK}one$")
 
 
-def test_entries_of_json_go_to_syslog_too():
-    with LogDaemon() as daemon, serving(log=f"syslog://127.0.0.1:{daemon.port}", log_format="json") as server:
-        fail(server, "one")
-        eventually(lambda: daemon.has("asked for one"), "the exception")
-        (entry,) = [entry for entry in daemon.entries if "asked for one" in entry]
-        assert json.loads(entry.partition(" - - ")[2])["level"] == "error"
-
-
-@pytest.mark.parametrize("arguments", MODES, ids=" ".join)
-def test_the_servers_log_goes_to_the_journal(tmp_path, arguments):
-    path = tmp_path / "journal"
-    with LogDaemon(path) as daemon:
-        with serving(arguments, log=f"journal:{path}?tag=shop") as server:
-            fail(server, "one")
-            eventually(lambda: daemon.has("asked for one"), "the exception")
-            assert server.stop() == 0
-            eventually(lambda: daemon.has("stopped\n"), "the last entry")
-        (error,) = [entry for entry in daemon.fields if entry["PRIORITY"] == "3"]
-        assert error["MESSAGE"].startswith("GET /fails?one: exception in the application\nTraceback")
-        assert re.search(TRACEBACK + "one$", error["MESSAGE"], re.DOTALL)
-        assert (error["SYSLOG_IDENTIFIER"], error["TAILRACE_LOGGER"]) == ("shop", "tailrace.error")
-        assert error["TAILRACE_WORKER"] in ("1", "2")
-        assert {entry["PRIORITY"] for entry in daemon.fields} <= {"3", "4", "6"}
-        assert server.log == ""
-
-
+@pytest.mark.nightly(gate=3)
 @pytest.mark.parametrize("format", ["combined", "json"])
 @pytest.mark.parametrize("destination", ["stderr", "stdout", "file"])
 def test_the_access_log_goes_to_a_stream_or_a_file(tmp_path, destination, format):
@@ -165,45 +178,6 @@ def test_the_access_log_goes_to_a_stream_or_a_file(tmp_path, destination, format
             assert json.loads(line)["target"] == "/?a=b"
         else:
             assert re.fullmatch(r'127\.0\.0\.1 - - \[.*\] "GET /\?a=b HTTP/1\.1" 200 6 "-" "-"', line), line
-
-
-@pytest.mark.parametrize("arguments", MODES, ids=" ".join)
-def test_the_access_log_goes_to_syslog(tmp_path, arguments):
-    path = tmp_path / "devlog"
-    with LogDaemon(path) as daemon:
-        log = f"syslog:{path}?facility=local7&tag=shop"
-        with serving(arguments, access_log=log, access_log_format="{target} {status}") as server:
-            for number in range(20):
-                server.get(f"/?{number}")
-        lines = [re.sub(r"^<190>shop\[\d+\]: ", "", entry) for entry in daemon.entries]
-        assert sorted(lines) == sorted(f"/?{number} 200" for number in range(20))
-
-
-def test_the_access_log_goes_to_a_syslog_of_another_machine():
-    with LogDaemon() as daemon:
-        log = f"syslog://127.0.0.1:{daemon.port}"
-        with serving(access_log=log, access_log_format="json") as server:
-            server.get("/?one")
-            eventually(lambda: daemon.has("one"), "the line")
-        (entry,) = daemon.entries
-        assert re.match(r"<30>1 \S+Z \S+ tailrace \d+ - - \{", entry)
-        assert json.loads(entry.partition(" - - ")[2])["target"] == "/?one"
-
-
-@pytest.mark.parametrize("arguments", MODES, ids=" ".join)
-def test_the_access_log_goes_to_the_journal_with_a_field_for_each_atom(tmp_path, arguments):
-    path = tmp_path / "journal"
-    with LogDaemon(path) as daemon:
-        with serving(arguments, access_log=f"journal:{path}", access_log_format="{method} {target}") as server:
-            server.get("/?a=b", "User-Agent: me\xff")
-            eventually(lambda: daemon.fields, "the entry")
-        (entry,) = daemon.fields
-    assert (entry["MESSAGE"], entry["PRIORITY"]) == ("GET /?a=b", "6")
-    assert (entry["TAILRACE_STATUS"], entry["TAILRACE_BYTES"], entry["TAILRACE_QUERY"]) == ("200", "6", "a=b")
-    assert (entry["TAILRACE_USER_AGENT"], entry["TAILRACE_ENDING"]) == ("me\\xff", "complete")
-    assert float(entry["TAILRACE_DURATION_MS"]) >= 0
-    # What has no value has no field.
-    assert "TAILRACE_REFERER" not in entry
 
 
 @pytest.mark.parametrize("arguments", MODES, ids=" ".join)
@@ -267,6 +241,7 @@ def test_a_file_has_the_log_of_successors_too(tmp_path, number):
         eventually(lambda: path.read_text().count("INFO: stopped\n") == 2, "the end of the successor")
 
 
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize(("arguments", "kind"), [*((mode, "syslog") for mode in MODES), (MODES[0], "journal")])
 def test_a_daemon_that_stalls_holds_no_request_and_no_stop(tmp_path, arguments, kind):
     path = tmp_path / "socket"
@@ -275,8 +250,7 @@ def test_a_daemon_that_stalls_holds_no_request_and_no_stop(tmp_path, arguments, 
         for _ in range(count // 100):
             with server.client(30) as client:
                 for _ in range(100):
-                    client.send(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n")
-                    assert client.response().status == 200
+                    assert client.ask(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").status == 200
         for number in range(50):
             fail(server, number)
         if arguments != ("--debug",):
@@ -307,37 +281,31 @@ def test_what_a_daemon_takes_late_is_complete_and_in_order(tmp_path):
 
 
 def test_a_daemon_that_is_started_again_gets_what_follows_and_the_count_of_what_it_missed(tmp_path):
-    path = tmp_path / "socket"
-    with LogDaemon(path) as first:
-        # One thread: it has logged an exception before it takes the next request.
-        server = serving(log=f"syslog:{path}", threads=1)
-        eventually(lambda: first.has("ready in"), "the worker")
+    paths = [tmp_path / "log", tmp_path / "access"]
+    options = {"log": f"syslog:{paths[0]}", "access_log": f"syslog:{paths[1]}", "access_log_format": "line {target}"}
+    with LogDaemon(paths[0]) as log:
+        with LogDaemon(paths[1]) as access:
+            # One thread: it has logged an exception before it takes the next request.
+            server = serving(threads=1, **options)
+            server.get("/?one")
+            eventually(lambda: log.has("ready in") and access.has(r"line /\?one$"), "the worker, and the first line")
+        server.get("/?two")
+        eventually(lambda: log.has("cannot write the access log: "), "that it cannot be written")
     with server:
         for number in range(3):
             fail(server, number)
         server.get("/")
-        with LogDaemon(path) as second:
+        with LogDaemon(paths[0]) as log, LogDaemon(paths[1]) as access:
             fail(server, "after")
-            eventually(lambda: second.has("asked for after"), "the next exception")
-            assert re.search(r"<28>tailrace\[\d+\]: 3 entries of this log were dropped", second.entries[0])
+            eventually(lambda: log.has("asked for after") and access.has(r"line /fails\?after$"), "what follows")
+            assert re.search(r"<28>tailrace\[\d+\]: 3 entries of this log were dropped", log.entries[0])
+            # The line of the last request may have been written only when the daemon was there again.
+            dropped = re.search(r"<28>tailrace\[\d+\]: # (\d) lines dropped", access.entries[0])
+            assert int(dropped[1]) + access.has(r"line /$") == 5, access.entries
             assert server.stop() == 0
 
 
-def test_lines_of_the_access_log_that_a_daemon_missed_are_counted(tmp_path):
-    path = tmp_path / "socket"
-    with LogDaemon(path) as first:
-        server = serving(access_log=f"syslog:{path}", access_log_format="line {target}")
-        server.get("/?one")
-        eventually(lambda: first.has(r"line /\?one$"), "the first line")
-    with server:
-        server.get("/?two")
-        assert server.logged("cannot write the access log: ")
-        with LogDaemon(path) as second:
-            server.get("/?three")
-            eventually(lambda: second.has(r"line /\?three$"), "the next line")
-            assert re.search(r"<28>tailrace\[\d+\]: # 1 lines dropped", second.entries[0])
-
-
+@pytest.mark.nightly(gate=4)
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
@@ -354,10 +322,10 @@ def test_lines_of_the_access_log_that_a_daemon_missed_are_counted(tmp_path):
     ],
 )
 def test_a_log_that_cannot_be_opened_is_one_error_before_anything_is_served(tmp_path, option, value, said):
-    command = [sys.executable, "-m", "tailrace", "srv_logs:app", "--bind", "127.0.0.1:0", "--chdir", str(tmp_path)]
-    command += [f"--{option.replace('_', '-')}", value.replace("{here}", str(tmp_path))]
+    arguments = ["srv_logs:app", "--bind", "127.0.0.1:0", "--chdir", str(tmp_path)]
+    arguments += [f"--{option.replace('_', '-')}", value.replace("{here}", str(tmp_path))]
     environment = {**os.environ, "PYTHONPATH": f"{APPS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    ended = tailrace(*arguments, env=environment)
     assert ended.returncode == 2, ended
     errors = [line for line in ended.stderr.splitlines() if line.startswith("tailrace: error: ")]
     assert len(errors) == 1, ended.stderr
@@ -367,8 +335,7 @@ def test_a_log_that_cannot_be_opened_is_one_error_before_anything_is_served(tmp_
 
 def test_an_error_that_ends_the_server_is_in_its_log_and_on_standard_error(tmp_path):
     path = tmp_path / "log"
-    command = [sys.executable, "-m", "tailrace", "srv_logs:absent", "--bind", "127.0.0.1:0", "--log", str(path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=APPS)
+    ended = tailrace("srv_logs:absent", "--bind", "127.0.0.1:0", "--log", str(path), cwd=APPS)
     assert ended.returncode != 0
     assert "absent" in ended.stderr
     assert "absent" in path.read_text()

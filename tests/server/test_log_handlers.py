@@ -11,6 +11,14 @@ from server.probes import eventually
 MODES = [("--workers", "2"), ("--debug",), ("--gevent",), ("--preload",), ("--reload",)]
 
 
+APP = """
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"x"]
+"""
+
+
 def serving(application, arguments=(), **options):
     if "--gevent" in arguments:
         pytest.importorskip("gevent")
@@ -19,10 +27,17 @@ def serving(application, arguments=(), **options):
     return Server(application, *arguments, **options)
 
 
+def handled(directory, source, arguments=(), **options):
+    """A server whose access log goes to a logger that the application has set up so."""
+    (directory / "handled.py").write_text(source + APP)
+    return serving("handled:app", arguments, directory=directory, access_log="logging", **options)
+
+
 def entries(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@pytest.mark.nightly(gate=4)
 @pytest.mark.parametrize("kind", ["integration", "handler"])
 @pytest.mark.parametrize("arguments", MODES, ids=" ".join)
 def test_sentry_gets_the_exceptions_of_the_application_with_their_frames(tmp_path, arguments, kind):
@@ -42,6 +57,7 @@ def test_sentry_gets_the_exceptions_of_the_application_with_their_frames(tmp_pat
     assert len(entries(tmp_path / "events")) == 1
 
 
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize("arguments", MODES, ids=" ".join)
 def test_opentelemetry_gets_exceptions_and_responses_with_their_fields(tmp_path, arguments):
     pytest.importorskip("opentelemetry.sdk._logs")
@@ -73,19 +89,12 @@ class ToFile(logging.Handler):
             print(record.levelname, record.name, record.getMessage(), getattr(record, "status", ""), sep="|", file=file)
 
 logging.getLogger("tailrace.access").addHandler(ToFile())
-
-def app(environ, start_response):
-    start_response("200 OK", [("Content-Type", "text/plain")])
-    return [b"x"]
 """
 
 
 @pytest.mark.parametrize("arguments", MODES, ids=" ".join)
 def test_the_access_log_goes_to_a_logger(tmp_path, arguments):
-    (tmp_path / "handled.py").write_text(HANDLED)
-    with serving(
-        "handled:app", arguments, directory=tmp_path, access_log="logging", access_log_format="%(r)s 100%% %(s)s"
-    ) as server:
+    with handled(tmp_path, HANDLED, arguments, access_log_format="%(r)s 100%% %(s)s") as server:
         for number in range(20):
             server.get(f"/%d?{number}")
         # The last records are given to the handlers before the worker ends.
@@ -98,10 +107,7 @@ def test_the_access_log_goes_to_a_logger(tmp_path, arguments):
 
 
 def test_the_records_of_responses_obey_the_level_of_their_logger(tmp_path):
-    (tmp_path / "quiet.py").write_text(
-        "import logging\nlogging.getLogger('tailrace.access').setLevel('WARNING')\n" + HANDLED
-    )
-    with serving("quiet:app", directory=tmp_path, access_log="logging") as server:
+    with handled(tmp_path, HANDLED + "logging.getLogger('tailrace.access').setLevel('WARNING')\n") as server:
         server.get("/?one")
         assert server.stop() == 0
     assert not (tmp_path / "records").exists()
@@ -115,16 +121,11 @@ def no_luck(record):
     raise SystemExit("no luck")
 
 logging.getLogger("tailrace.access").addFilter(no_luck)
-
-def app(environ, start_response):
-    start_response("200 OK", [("Content-Type", "text/plain")])
-    return [b"x"]
 """
 
 
 def test_a_filter_that_raises_is_logged_once(tmp_path):
-    (tmp_path / "filtered.py").write_text(BROKEN)
-    with serving("filtered:app", directory=tmp_path, access_log="logging") as server:
+    with handled(tmp_path, BROKEN) as server:
         for _ in range(5):
             assert server.get("/").body == b"x"
         assert server.stop() == 0
@@ -132,26 +133,21 @@ def test_a_filter_that_raises_is_logged_once(tmp_path):
     assert server.log.count(said) == 1
 
 
-SLOW = """
+HANGING = """
 import logging, os, time
 
-class Slow(logging.Handler):
+class Hanging(logging.Handler):
     def emit(self, record):
         while not os.path.exists("gate"):
             time.sleep(0.01)
 
-logging.getLogger("tailrace.access").addHandler(Slow())
-
-def app(environ, start_response):
-    start_response("200 OK", [("Content-Type", "text/plain")])
-    return [b"x"]
+logging.getLogger("tailrace.access").addHandler(Hanging())
 """
 
 
 def test_a_slow_handler_holds_no_request_and_what_is_too_much_is_dropped(tmp_path):
-    (tmp_path / "slow.py").write_text(SLOW)
     count = 12_000
-    with serving("slow:app", directory=tmp_path, access_log="logging") as server:
+    with handled(tmp_path, HANGING) as server:
         with server.client(30) as client:
             for _ in range(count // 100):
                 client.send(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n" * 100)
@@ -161,33 +157,17 @@ def test_a_slow_handler_holds_no_request_and_what_is_too_much_is_dropped(tmp_pat
         assert server.logged("or the handlers of the logger tailrace.access, are slower than the responses")
 
 
-HANGING = """
-import logging, threading
-
-class Hanging(logging.Handler):
-    def emit(self, record):
-        threading.Event().wait()
-
-logging.getLogger("tailrace.access").addHandler(Hanging())
-
-def app(environ, start_response):
-    start_response("200 OK", [("Content-Type", "text/plain")])
-    return [b"x"]
-"""
-
-
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize("arguments", MODES, ids=" ".join)
 def test_a_handler_that_hangs_keeps_no_server_from_ending(tmp_path, arguments):
-    (tmp_path / "hanging.py").write_text(HANGING)
-    with serving("hanging:app", arguments, directory=tmp_path, access_log="logging", graceful_timeout=300) as server:
+    with handled(tmp_path, HANGING, arguments, graceful_timeout=300) as server:
         for _ in range(5):
             assert server.get("/").body == b"x"
         assert server.stop() == 0
 
 
 def test_the_level_of_the_servers_log_hides_no_response(tmp_path):
-    (tmp_path / "handled.py").write_text(HANDLED)
-    with serving("handled:app", directory=tmp_path, access_log="logging", log_level="error") as server:
+    with handled(tmp_path, HANDLED, log_level="error") as server:
         server.get("/?one")
         assert server.stop() == 0
     assert "?one" in (tmp_path / "records").read_text()

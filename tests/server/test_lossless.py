@@ -12,22 +12,12 @@ from harness.addresses import Address, free_address
 from harness.load import MIXED, Kind, Load, Wrk
 from harness.operated import Operated
 from harness.server import APPS, Server, children
-from server.probes import asking, eventually, is_stopped, resident
+from server.probes import asking, await_ready, eventually, is_stopped, ready, resident
 
 APP = "srv_lossless:app"
 STAYING = Kind("staying", shapes=("whole", "nap"), gives_up=True)
 HOLDING = Kind("holding", pause=0.02, shapes=("held",))
 TWENTY = Kind("twenty", shapes=("twenty",))
-
-
-def ready(log):
-    """The processes that have told they are ready, in order."""
-    return [int(pid) for pid in re.findall(r"worker \d+ \(pid (\d+)\) ready in", log)]
-
-
-def await_ready(server, count):
-    eventually(lambda: len(ready(server.log)) >= count, f"{count} workers ready")
-    return ready(server.log)
 
 
 @contextlib.contextmanager
@@ -42,7 +32,6 @@ def under_load(address, directory):
 # Replacing workers
 
 
-@pytest.mark.slow
 def test_twenty_rolling_reloads(tmp_path):
     with Server(APP, workers=2, threads=8) as server:
         await_ready(server, 2)
@@ -51,14 +40,13 @@ def test_twenty_rolling_reloads(tmp_path):
                 server.send_signal(signal.SIGHUP)
                 eventually(lambda: server.log.count("reload complete") == turn, f"reload {turn}", 30)  # noqa: B023
                 load.goes_on()
-        served = ready(server.log)
+        served = ready(server)
         # Each has replaced both.
         assert len(served) == len(set(served)) == 42
         eventually(lambda: set(children(server.process.pid)) == set(served[-2:]), "the old ones have ended")
     assert "ERROR" not in server.log
 
 
-@pytest.mark.slow
 def test_reloads_while_calls_keep_the_interpreter():
     with Server(APP, workers=2, threads=8) as server:
         await_ready(server, 2)
@@ -71,46 +59,30 @@ def test_reloads_while_calls_keep_the_interpreter():
     assert "ERROR" not in server.log
 
 
-@pytest.mark.slow
-def test_fifty_workers_recycled_by_their_requests(tmp_path):
-    with Server(APP, workers=2, threads=8, max_requests=60, max_requests_jitter=30) as server:
-        with under_load(server.address, tmp_path) as load:
-            eventually(lambda: load.faults or server.log.count(" drains\n") >= 50, "50 workers drained", 60)
-        taken = [int(count) for count in re.findall(r"has processed (\d+) requests \(--max-requests\)", server.log)]
-        assert len(taken) >= 50
-        assert min(taken) >= 60
-        assert len(set(ready(server.log))) >= 52
-    assert "ERROR" not in server.log
-
-
-@pytest.mark.slow
-def test_workers_recycled_by_their_time(tmp_path):
-    with Server(APP, workers=2, threads=8, max_lifetime=0.5) as server:
+@pytest.mark.parametrize(
+    ("options", "reason", "times"),
+    [
+        ({"max_requests": 60}, r"has processed (?:[6-9]\d|\d{3,}) requests \(--max-requests\)", 50),
+        ({"max_lifetime": 0.5}, r"has reached its lifetime \(--max-lifetime\)", 8),
+        ({"max_rss": "90MiB"}, r"MiB in memory \(--max-rss\).*; replacing it\n", 6),
+    ],
+    ids=["requests", "time", "memory"],
+)
+def test_workers_recycled(tmp_path, options, reason, times):
+    with Server(APP, workers=2, threads=8, **options) as server:
         await_ready(server, 2)
         with under_load(server.address, tmp_path) as load:
-            for turn in range(1, 9):
-                await_ready(server, 2 + turn)
-                load.goes_on()
-        assert server.log.count("has reached its lifetime (--max-lifetime)") >= 8
-    assert "ERROR" not in server.log
-
-
-@pytest.mark.slow
-def test_workers_recycled_by_their_memory(tmp_path):
-    with Server(APP, workers=2, threads=8, max_rss="90MiB") as server:
-        await_ready(server, 2)
-        with under_load(server.address, tmp_path) as load:
-            while len(ready(server.log)) < 8:
-                assert server.get("/grow/x/1").status == 200
-                load.goes_on()
-        assert len(re.findall(r"MiB in memory \(--max-rss\).*; replacing it\n", server.log)) >= 6
+            while len(re.findall(reason, server.log)) < times or len(ready(server)) < times + 2:
+                if "max_rss" in options:
+                    assert server.get("/grow/x/1").status == 200
+                load.goes_on(1)
+        assert len(set(ready(server))) >= times + 2
     assert "ERROR" not in server.log
 
 
 # Replacing masters
 
 
-@pytest.mark.slow
 def test_five_binary_upgrades(tmp_path):
     arguments = (APP, "--workers", "2", "--threads", "8")
     with Operated(tmp_path, *arguments, environment={"PYTHONPATH": str(APPS)}) as server:
@@ -125,7 +97,7 @@ def test_five_binary_upgrades(tmp_path):
                 load.goes_on()
         server.until(lambda: len(server.processes()) == 3, "the end of the old processes")
         assert len(set(masters)) == 6
-        assert len(set(ready(server.log))) == 12
+        assert len(set(ready(server))) == 12
         assert set(server.processes()) == {masters[-1], *children(masters[-1])}
         server.stop()
     assert "ERROR" not in server.log
@@ -142,7 +114,7 @@ def listening(family, directory):
         yield listener, address
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize("overlapping", [True, False], ids=["the-new-one-first", "the-old-one-first"])
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX], ids=["tcp", "unix"])
 def test_five_restarts_behind_a_shared_socket(tmp_path, family, overlapping):
@@ -224,7 +196,6 @@ def test_only_the_clients_of_a_dead_worker_notice(way, ending):
         assert server.log.count("ERROR") == 1
 
 
-@pytest.mark.slow
 def test_a_call_that_keeps_the_interpreter_costs_its_worker_and_no_other():
     with Server(APP, workers=2, threads=8, request_timeout=0.5, graceful_timeout=0.1) as server:
         first = await_ready(server, 2)
@@ -247,7 +218,6 @@ def test_a_call_that_keeps_the_interpreter_costs_its_worker_and_no_other():
         assert carried(server, said, "/die/hold", client)
 
 
-@pytest.mark.slow
 def test_a_loop_in_one_of_eight_threads_harms_nobody_else(tmp_path):
     with Server(APP, workers=2, threads=8, request_timeout=0.5) as server:
         first = await_ready(server, 2)
@@ -256,7 +226,7 @@ def test_a_loop_in_one_of_eight_threads_harms_nobody_else(tmp_path):
                 with asking(server, "/die/loop") as asked:
                     assert asked.response().status == 504
                 load.goes_on()
-        assert ready(server.log) == first
+        assert ready(server) == first
         eventually(lambda: server.log.count("GET /die/loop: past its deadline") == 3, "three entries in the log")
     assert server.log.count("in loop\n") == 3
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 from harness.addresses import free_address
-from harness.operated import Operated
+from harness.operated import Operated, operating
 from harness.wire import Client
 
 import tailrace
-from tailrace.cli.options import ACCESS_LOG_ATOMS
+from tailrace._tailrace import ATOMS
 
 APP = """
 import json, threading
@@ -35,18 +35,15 @@ def kept(record):
 def test_functions_get_the_record_of_each_response_and_an_exception_is_logged_once(tmp_path, preload):
     (tmp_path / "app.py").write_text(APP)
     at = free_address()
-    with Operated(tmp_path, "app:app", *preload, "--status", at.bind) as server:
-        server.serves()
+    with operating(tmp_path, "app:app", *preload, "--status", at.bind) as server:
         # The functions are the workers', not those of the status process.
         with Client(at) as client:
-            client.send(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert client.response().status == 200
+            assert client.ask(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").status == 200
         for number in range(5):
             assert server.get(f"/{number}?a=b").status == 200
         assert server.get("/raise").status == 500
         with Client(server.address) as client:
-            client.send(b"GET nowhere HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert client.response().status == 400
+            assert client.ask(b"GET nowhere HTTP/1.1\r\nHost: a\r\n\r\n").status == 400
         # The last records are given to the functions before the worker ends.
         server.stop()
         assert server.log.count("on_delivery: broken raised an exception; further exceptions are not logged") == 1
@@ -65,7 +62,7 @@ def test_functions_get_the_record_of_each_response_and_an_exception_is_logged_on
     assert (refused["app_ms"], refused["drained_ms"]) == (None, None)
     assert len({each["thread"] for each in records}) == 1
     # The access log has each field under the same name.
-    assert first.keys() - {"thread"} <= ACCESS_LOG_ATOMS.keys()
+    assert first.keys() - {"thread"} <= dict(ATOMS).keys()
 
 
 ENDING = """

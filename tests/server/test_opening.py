@@ -82,57 +82,39 @@ def test_a_quick_generator_is_sent_as_a_whole_with_its_length(gated: Gated, targ
     pytest.fail("all generators were streamed")
 
 
-@pytest.mark.parametrize("gated", [("--hold-writes", "0")], indirect=True)
-def test_nothing_is_delayed_when_that_is_off(gated: Gated) -> None:
-    for _ in range(ROUNDS // 10):
-        response = gated.ask("/blocks").response()
-        assert response.body == BODY
-        assert response["Transfer-Encoding"] == "chunked"
-        gated.await_others()
-    assert "one-write" not in gated.deliveries()
-
-
+@pytest.mark.nightly(gate=6)
 @pytest.mark.parametrize("gated", [(), ("--threads", "1"), ("--debug",)], indirect=True)
 @pytest.mark.parametrize("query", ["", "?write"])
 @pytest.mark.parametrize("wait", ["compute", "sleep", "keep", "lock"])
 def test_a_block_arrives_before_the_next_is_made_while_others_wait(gated: Gated, wait: str, query: str) -> None:
     for _ in range(ROUNDS // 10):
-        client = gated.ask(f"/{wait}{query}")
-        response = client.head()
-        assert client.chunk(response) == b"first"
-        gated.open_gate()
-        assert client.chunk(response) == b"second"
-        assert client.chunk(response) == b""
-        gated.await_others()
+        one_by_one(gated, f"/{wait}{query}")
+
+
+def one_by_one(gated: Gated, target: str) -> None:
+    """The first block arrives before the second is made."""
+    client = gated.ask(target)
+    response = client.head()
+    assert client.chunk(response) == b"first"
+    gated.open_gate()
+    assert client.chunk(response) == b"second"
+    assert client.chunk(response) == b""
+    gated.await_others()
 
 
 @pytest.mark.skipif(GEVENT, reason="the opening of a greenlet's response is not delayed")
 def test_a_delayed_block_arrives_before_the_next_is_made(gated: Gated) -> None:
     for _ in range(ROUNDS):
-        client = gated.ask("/keep")
-        response = client.head()
-        assert client.chunk(response) == b"first"
-        gated.open_gate()
-        assert client.chunk(response) == b"second"
-        assert client.chunk(response) == b""
-        gated.await_others()
+        one_by_one(gated, "/keep")
         if gated.deliveries()[-1] == "coalesced":
             return
     pytest.fail("no opening was delayed")
 
 
 @pytest.mark.skipif(GEVENT, reason="the opening of a greenlet's response is not delayed")
-def test_a_generator_that_fails_before_its_opening_was_sent_is_answered_500(gated: Gated) -> None:
-    answered_500(gated, "/fail")
-
-
-@pytest.mark.skipif(GEVENT, reason="the opening of a greenlet's response is not delayed")
-def test_exc_info_after_a_delayed_block_is_raised_again(gated: Gated) -> None:
-    answered_500(gated, "/again")
-
-
-def answered_500(gated: Gated, target: str) -> None:
-    """Repeats a request until its opening was delayed: the response is then a page, else it is broken off."""
+@pytest.mark.parametrize("target", ["/fail", "/again"], ids=["raises", "start_response with exc_info"])
+def test_a_generator_that_fails_before_its_opening_was_sent_is_answered_500(gated: Gated, target: str) -> None:
+    # Repeated until the opening was delayed: the response is then a page, else it is broken off.
     for _ in range(ROUNDS):
         client = gated.ask(target)
         try:

@@ -1,13 +1,19 @@
 """`--preload`: the mold, which loads the application and forks the workers, and the master, which has no code of it."""
 
 import os
+import random
 import re
+import resource
 import signal
 import socket
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from harness.operated import Checking, Operated
+from harness.server import children
+from harness.status import reachable
 from harness.wire import Client
 from server.probes import eventually
 
@@ -46,8 +52,23 @@ def write(directory, version, more=""):
 
 @pytest.fixture
 def operated(tmp_path):
+    """A server that must end well, if the test does not end it."""
     write(tmp_path, "one")
-    return lambda *arguments: Operated(tmp_path, "app:app", "--preload", "--workers", "2", *arguments)
+
+    @contextmanager
+    def start(*arguments):
+        with Operated(tmp_path, "app:app", "--preload", "--workers", "2", *arguments) as server:
+            yield server
+            if server.process.poll() is None:
+                assert server.stop() == 0
+
+    return start
+
+
+def reload(server, version, more=""):
+    """Tells it to load other code."""
+    write(server.directory, version, more)
+    server.tell(signal.SIGHUP)
 
 
 def who(server):
@@ -94,18 +115,15 @@ def test_workers_are_forked_from_the_mold_and_the_master_has_no_code_of_the_appl
         assert frozen, "what the application has loaded is not visited by the garbage collector"
         assert "sqlite" in Path(f"/proc/{worker}/maps").read_text()
         assert "sqlite" not in Path(f"/proc/{server.master}/maps").read_text()
-        server.stop()
-        assert server.process.returncode == 0
 
 
-def test_a_reload_makes_another_mold_and_loses_nothing(operated, tmp_path):
+def test_a_reload_makes_another_mold_and_loses_nothing(operated):
     with operated() as server, Checking(server.serves().address) as clients:
         master = server.master
         for turn in range(1, 6):
             clients.go_on()
-            write(tmp_path, f"version-{turn}")
-            server.tell(signal.SIGHUP)
-            server.logged("reload complete", turn)
+            reload(server, f"version-{turn}")
+            server.replaced(turn)
             clients.go_on()
             assert who(server)[0] == f"version-{turn}"
         assert server.master == master
@@ -115,12 +133,12 @@ def test_a_reload_makes_another_mold_and_loses_nothing(operated, tmp_path):
         assert len(set(molds(server))) == 6
 
 
-def test_code_that_does_not_load_leaves_the_old_mold_and_its_workers(operated, tmp_path):
+def test_code_that_does_not_load_leaves_the_old_mold_and_its_workers(operated):
     with operated() as server, Checking(server.serves().address) as clients:
         first = molds(server)
-        write(tmp_path, "two", "raise RuntimeError('no such table')")
-        server.tell(signal.SIGHUP)
-        server.logged("reload failed, the old workers keep serving: importing app failed: RuntimeError: no such table")
+        reload(server, "two", "raise RuntimeError('no such table')")
+        server.logged("reload failed, the old workers keep serving: mold (pid ")
+        assert "failed to load: importing app failed: RuntimeError: no such table" in server.log
         assert "raise RuntimeError('no such table')" in server.log
         clients.go_on()
         # The old mold forks on.
@@ -128,8 +146,7 @@ def test_code_that_does_not_load_leaves_the_old_mold_and_its_workers(operated, t
         workers(server, 3)
         assert {who(server)[0] for _ in range(6)} == {"one"}
         assert molds(server) == first
-        write(tmp_path, "three")
-        server.tell(signal.SIGHUP)
+        reload(server, "three")
         server.logged("reload complete")
         clients.faults.clear()  # a request of the worker that was killed may have failed
         server.until(lambda: who(server)[0] == "three", "the new code")
@@ -139,12 +156,10 @@ def test_a_reload_during_a_reload_ends_the_mold_that_hangs(operated, tmp_path):
     with operated() as server:
         workers(server, 2)
         os.mkfifo(tmp_path / "gate")
-        write(tmp_path, "two", "open('loads', 'w').close(); open('gate').read()")
-        server.tell(signal.SIGHUP)
+        reload(server, "two", "open('loads', 'w').close(); open('gate').read()")
         server.logged("SIGHUP: loading the application")
         server.until((tmp_path / "loads").exists, "the mold that hangs")
-        write(tmp_path, "three")
-        server.tell(signal.SIGHUP)
+        reload(server, "three")
         server.logged("SIGHUP: loading the application once more")
         server.logged("reload complete")
         # The last old worker has been told to drain, and may not have read that yet.
@@ -153,7 +168,7 @@ def test_a_reload_during_a_reload_ends_the_mold_that_hangs(operated, tmp_path):
         assert "reload failed" not in server.log
 
 
-def test_a_mold_that_is_killed_is_replaced_and_its_workers_serve_on(operated, tmp_path):
+def test_a_mold_that_is_killed_is_replaced_and_its_workers_serve_on(operated):
     with operated() as server, Checking(server.serves().address) as clients:
         first, second = workers(server, 2)
         os.kill(molds(server)[0], signal.SIGKILL)
@@ -179,22 +194,260 @@ def test_an_orphan_that_is_killed_is_replaced_by_the_next_mold(operated):
         third = workers(server, 3)[2]
         assert f"(pid {first}) ended with an unknown status" in server.log
         server.until(lambda: who(server)[2] == third, "an answer of its successor")
-        server.stop()
-        assert server.process.returncode == 0
 
 
-def test_a_mold_that_hangs_keeps_nobody_from_ending(operated, tmp_path):
+def test_a_mold_that_hangs_keeps_nobody_from_ending(operated):
     with operated("--graceful-timeout", "0.5") as server:
         workers(server, 2)
         os.kill(molds(server)[0], signal.SIGSTOP)
-        write(tmp_path, "two")
-        server.tell(signal.SIGHUP)
-        server.logged("reload complete")
+        reload(server, "two")
+        server.replaced()
         assert who(server)[0] == "two"
         server.logged(f"mold (pid {molds(server)[0]}) hangs and is killed")
         server.until(lambda: len(server.processes()) == 4, "master, mold and two workers")
-        server.stop()
+
+
+# While the file `slow` exists, the mold takes its time between a fork and what follows it.
+SLOW_FORK = """
+import multiprocessing, time
+def slow():
+    while os.path.exists("slow"):
+        time.sleep(0.01)
+os.register_at_fork(after_in_parent=slow)
+"""
+
+
+def test_a_worker_whose_mold_dies_while_it_forks_is_known_to_the_master(operated, tmp_path):
+    write(tmp_path, "one", SLOW_FORK)
+    with operated() as server:
+        workers(server, 2)
+        (tmp_path / "slow").touch()
+        server.tell(signal.SIGTTIN)
+        server.until(lambda: len(server.processes()) == 5, "the third worker")
+        os.kill(molds(server)[0], signal.SIGKILL)
+        (tmp_path / "slow").unlink()
+        server.until(lambda: len(molds(server)) == 2, "another mold")
+        server.until(lambda: len(server.processes()) == 5, "master, mold and three workers")
+        reload(server, "two")
+        server.replaced()
+        server.until(lambda: len(server.processes()) == 5, "master, mold and three workers of the new code")
+        known = set(re.findall(r"pid (\d+)", server.log))
+        assert {str(pid) for pid in server.processes()} <= {*known, str(server.master)}
+        assert {who(server)[0] for _ in range(20)} == {"two"}
+
+
+def test_a_process_that_hangs_before_it_is_a_worker_is_ended(operated, tmp_path):
+    write(
+        tmp_path,
+        "one",
+        "import time\nos.register_at_fork(after_in_child=lambda: os.path.exists('hang') and time.sleep(99))",
+    )
+    with operated("--graceful-timeout", "1") as server:
+        workers(server, 2)
+        (tmp_path / "hang").touch()
+        server.tell(signal.SIGTTIN)
+        server.until(lambda: len(server.processes()) == 5, "the third process")
+        assert server.log.count("ready in") == 2
+        server.tell(signal.SIGTERM)
+        server.process.wait(30)
         assert server.process.returncode == 0
+        server.until(lambda: not server.processes(), "the end of all")
+
+
+def test_a_reload_before_the_first_worker_is_ready_loads_the_new_code(operated, tmp_path):
+    write(tmp_path, "one")
+    (tmp_path / "hooks.py").write_text(
+        "import os, time\ndef post_fork(worker):\n    while not os.path.exists('go'):\n        time.sleep(0.01)\n"
+    )
+    with operated("--hooks", "hooks") as server:
+        server.until(lambda: len(server.processes()) == 4, "master, mold and two workers that load")
+        reload(server, "two")
+        server.until(lambda: len(molds(server)) == 2, "the other mold")
+        (tmp_path / "go").touch()
+        server.logged("reload complete")
+        server.until(lambda: {who(server)[0] for _ in range(10)} == {"two"}, "the new code alone")
+
+
+def test_a_reload_that_fails_does_not_end_the_one_that_follows(operated, tmp_path):
+    (tmp_path / "hooks.py").write_text(
+        "import os, sys, time\n"
+        "def post_fork(worker):\n"
+        "    if sys.modules['app'].VERSION == 'two':\n"
+        "        while not os.path.exists('fail'):\n"
+        "            time.sleep(0.01)\n"
+        "        os._exit(1)\n"
+    )
+    with operated("--hooks", "hooks") as server:
+        workers(server, 2)
+        reload(server, "two")
+        server.until(lambda: len(server.processes()) == 6, "a worker of the second code, which does not start")
+        reload(server, "three", "import time\nwhile not os.path.exists('load'):\n    time.sleep(0.01)")
+        server.until(lambda: len(server.processes()) == 7, "the mold of the third code")
+        (tmp_path / "fail").touch()
+        server.logged("reload failed, the old workers keep serving")
+        assert who(server)[0] == "one"
+        (tmp_path / "load").touch()
+        server.logged("reload complete")
+        server.until(lambda: {who(server)[0] for _ in range(20)} == {"three"}, "the third code alone")
+
+
+def kill_molds(server, times):
+    """Kills molds at random moments during reloads; afterwards, only processes known to the master are left."""
+    chance = random.Random(times)
+    for turn in range(times):
+        loaded = server.log.count("has loaded the application")
+        if turn % 2:
+            reload(server, f"version-{turn}")
+        else:
+            found = [pid for pid in server.processes() if pid != server.master]
+            os.kill(chance.choice(found), signal.SIGKILL)
+        time.sleep(chance.random() * 0.1)
+        for pid in children(server.master):
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/cmdline").read_text().startswith("tailrace: mold"):
+                    os.kill(pid, signal.SIGKILL)
+        server.until(lambda: server.log.count("has loaded the application") > loaded, "another mold")  # noqa: B023
+    reload(server, "last")
+    server.until(lambda: {who(server)[0] for _ in range(20)} == {"last"}, "the last code alone")
+    server.until(lambda: len(server.processes()) == 4, "master, mold and two workers")
+    server.until(lambda: not zombies(server), "no zombies")
+    assert {who(server)[0] for _ in range(20)} == {"last"}
+
+
+@pytest.mark.nightly(gate=1)
+@pytest.mark.parametrize("times", [6, 100])
+def test_molds_that_are_killed_at_any_moment_leave_no_worker_of_old_code(operated, times):
+    with operated("--graceful-timeout", "2") as server:
+        workers(server, 2)
+        kill_molds(server, times)
+
+
+def test_the_master_heeds_signals_while_a_mold_that_hangs_is_to_fork(operated):
+    with operated() as server:
+        workers(server, 2)
+        (mold,) = molds(server)
+        os.kill(mold, signal.SIGSTOP)
+        server.tell(signal.SIGTTIN)
+        server.logged("SIGTTIN: 3 workers")
+        server.tell(signal.SIGTTOU)
+        server.logged("SIGTTOU: 2 workers")
+        assert "hangs" not in server.log
+        assert who(server)[0] == "one"
+        os.kill(mold, signal.SIGCONT)
+        # The process that it has forked is no longer needed, and has not started.
+        server.until(lambda: len(server.processes()) == 4, "master, mold and two workers")
+        assert server.log.count("ready in") == 2
+
+
+def test_a_mold_that_does_not_report_the_end_of_the_only_worker_is_replaced(operated):
+    with operated("--workers", "1") as server:
+        (worker,) = workers(server, 1)
+        os.kill(molds(server)[0], signal.SIGSTOP)
+        os.kill(worker, signal.SIGKILL)
+        server.logged(f"mold (pid {molds(server)[0]}) hangs and is killed")
+        assert who(server)[2] == workers(server, 2)[1]
+
+
+def test_a_stop_does_not_wait_for_a_mold_that_hangs(operated):
+    with operated("--graceful-timeout", "300") as server:
+        workers(server, 2)
+        os.kill(molds(server)[0], signal.SIGSTOP)
+        assert server.stop() == 0
+        assert "did not end in time" not in server.log
+
+
+def no_more_descriptors(pid):
+    """Lets this process open none; the limits that it had."""
+    lowest = min(set(range(4096)) - {int(name) for name in os.listdir(f"/proc/{pid}/fd")})
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest, before[1]))
+    return before
+
+
+def test_a_master_without_any_free_descriptor_takes_nobody_for_dead(operated):
+    with operated() as server:
+        first = workers(server, 2)
+        before = no_more_descriptors(server.master)
+        # Longer than a mold may take to report an exited worker.
+        time.sleep(4)
+        resource.prlimit(server.master, resource.RLIMIT_NOFILE, before)
+        assert "hangs" not in server.log
+        assert "has ended" not in server.log and "unknown status" not in server.log
+        assert all(map(is_alive, [*first, *molds(server)]))
+        reload(server, "two")
+        server.replaced()
+        assert {who(server)[0] for _ in range(20)} == {"two"}
+        server.until(lambda: len(server.processes()) == 4, "master, mold and two workers")
+
+
+def test_a_master_without_free_descriptors_forks_workers_and_molds_when_there_are_some(operated):
+    with operated() as server:
+        workers(server, 2)
+        before = no_more_descriptors(server.master)
+        server.tell(signal.SIGTTIN)
+        server.logged("cannot fork worker 3: Too many open files; raise the limit of open files")
+        resource.prlimit(server.master, resource.RLIMIT_NOFILE, before)
+        workers(server, 3)
+        before = no_more_descriptors(server.master)
+        reload(server, "two")
+        server.logged("cannot fork a mold: Too many open files; raise the limit of open files")
+        resource.prlimit(server.master, resource.RLIMIT_NOFILE, before)
+        server.replaced()
+        assert {who(server)[0] for _ in range(20)} == {"two"}
+
+
+def test_a_mold_that_forks_slowly_forks_all(operated, tmp_path):
+    write(tmp_path, "one", "import time\nos.register_at_fork(before=lambda: time.sleep(0.2))")
+    with operated("--workers", "40") as server:
+        server.until(lambda: server.log.count("ready in") == 40, "all workers")
+        assert "hangs" not in server.log and "cannot fork" not in server.log
+        for count in range(41, 46):
+            server.tell(signal.SIGTTIN)
+            server.logged(f"SIGTTIN: {count} workers")
+        for count in range(44, 39, -1):
+            server.tell(signal.SIGTTOU)
+            server.logged(f"SIGTTOU: {count} workers")
+        server.until(lambda: len(server.processes()) == 42, "master, mold and 40 workers")
+        assert "hangs" not in server.log
+
+
+def test_a_mold_without_free_descriptors_forks_when_there_are_some(operated):
+    with operated() as server:
+        workers(server, 2)
+        (mold,) = molds(server)
+        before = no_more_descriptors(mold)
+        server.tell(signal.SIGTTIN)
+        server.logged("the mold has no free file descriptors and cannot fork a worker")
+        server.logged("cannot fork worker 3: ")
+        resource.prlimit(mold, resource.RLIMIT_NOFILE, before)
+        workers(server, 3)
+
+
+BEGAN = """
+import multiprocessing, tempfile, time
+KEPT = tempfile.TemporaryDirectory(dir=".", prefix="kept")
+HELPER = multiprocessing.Process(target=time.sleep, args=(300,), daemon=True)
+HELPER.start()
+open("helper", "w").write(str(HELPER.pid))
+"""
+
+
+def test_processes_and_temporary_directories_that_the_application_began_in_the_mold_survive_the_workers(
+    operated, tmp_path
+):
+    write(tmp_path, "one", BEGAN)
+    with operated() as server:
+        first, _ = workers(server, 2)
+        helper = int((tmp_path / "helper").read_text())
+        os.kill(first, signal.SIGTERM)
+        workers(server, 3)
+        server.until(lambda: not is_alive(first), "its end")
+        assert is_alive(helper)
+        assert list(tmp_path.glob("kept*"))
+        server.stop()
+        assert not is_alive(helper)
+        assert not list(tmp_path.glob("kept*"))
+        assert "Error" not in server.log
 
 
 def test_a_mold_that_cannot_load_any_more_is_tried_again_while_the_workers_serve(operated, tmp_path):
@@ -208,8 +461,6 @@ def test_a_mold_that_cannot_load_any_more_is_tried_again_while_the_workers_serve
         assert who(server)[:1] + who(server)[2:3] == ("one", second)
         write(tmp_path, "three")
         assert len(workers(server, 3)) == 3
-        server.stop()
-        assert server.process.returncode == 0
 
 
 def test_a_stop_notices_the_end_of_orphans(operated, tmp_path):
@@ -219,8 +470,6 @@ def test_a_stop_notices_the_end_of_orphans(operated, tmp_path):
         os.kill(molds(server)[0], signal.SIGKILL)
         # There is no mold any more.
         server.logged("RuntimeError: no such table; making another one in 2 s")
-        server.stop()
-        assert server.process.returncode == 0
 
 
 def test_without_the_master_all_end(operated):
@@ -240,18 +489,12 @@ def test_a_stop_of_all_processes_at_once_is_clean(operated):
         assert "ERROR" not in server.log
 
 
-def test_a_reload_that_is_undone_after_its_trial_goes_back_to_the_old_mold(operated, tmp_path):
+def test_a_reload_that_is_undone_after_its_trial_goes_back_to_the_old_mold(operated):
     with operated("--reload-trial", "300") as server:
         first, _ = workers(server, 2)
-        write(tmp_path, "two", "STATUS = '500 Internal Server Error'")
-        server.tell(signal.SIGHUP)
+        reload(server, "two", "STATUS = '500 Internal Server Error'")
         server.logged("is on trial for")
-
-        def is_undone():
-            server.get("/1")
-            return "reload undone" in server.log
-
-        server.until(is_undone, "the end of the trial")
+        server.until(lambda: server.get("/1") and "reload undone" in server.log, "the end of the trial")
         server.until(lambda: [pid for pid in molds(server) if is_alive(pid)] == molds(server)[:1], "the first mold")
         # The new code is still on the disk, but the old mold forks.
         os.kill(first, signal.SIGKILL)
@@ -259,19 +502,13 @@ def test_a_reload_that_is_undone_after_its_trial_goes_back_to_the_old_mold(opera
         assert {who(server)[0] for _ in range(8)} == {"one"}
 
 
-def test_a_trial_that_is_rejected_after_the_end_of_the_old_mold_is_named(operated, tmp_path):
+def test_a_trial_that_is_rejected_after_the_end_of_the_old_mold_is_named(operated):
     with operated("--reload-trial", "300") as server:
         workers(server, 2)
-        write(tmp_path, "two", "STATUS = '500 Internal Server Error'")
-        server.tell(signal.SIGHUP)
+        reload(server, "two", "STATUS = '500 Internal Server Error'")
         server.logged("is on trial for")
         os.kill(molds(server)[0], signal.SIGKILL)
-
-        def is_undone():
-            server.get("/1")
-            return "reload undone" in server.log
-
-        server.until(is_undone, "the end of the trial")
+        server.until(lambda: server.get("/1") and "reload undone" in server.log, "the end of the trial")
         server.logged("restore the old code: until the next reload, no worker is recycled")
         server.stop()
 
@@ -328,150 +565,6 @@ def test_workers_share_the_memory_of_what_was_loaded(tmp_path):
     assert memory[True] < memory[False] / 2, memory
 
 
-def served(server, count):
-    for _ in range(count):
-        server.get("/1")
-
-
-def test_a_worker_becomes_the_mold_and_nothing_is_lost(operated, tmp_path):
-    with operated("--refork", "20", "--refork", "200") as server:
-        with Checking(server.serves().address) as clients:
-            first = molds(server)[0]
-            for turn in (1, 2):
-                server.logged("forks the workers from now on", turn)
-                made = [int(pid) for pid in re.findall(r"mold \(pid (\d+)\) forks the workers", server.log)]
-                version, loaded, *_ = who(server)
-                server.until(lambda made=made: who(server)[3] == made[-1], "a worker of the new mold")
-                assert (version, loaded) == ("one", first), "the code is not loaded again"
-            clients.go_on()
-            assert made[0] != made[1]
-            server.until(lambda: not is_alive(first) and not is_alive(made[0]), "the molds before to end")
-        # Its workers are as good as others, and a reload makes another mold.
-        os.kill(who(server)[2], signal.SIGKILL)
-        server.logged("replacing it")
-        with Checking(server.address) as clients:
-            write(tmp_path, "two")
-            server.tell(signal.SIGHUP)
-            server.logged("reload complete")
-            server.until(lambda: who(server)[0] == "two", "the new code")
-            clients.go_on()
-        server.until(lambda: not is_alive(made[1]), "the mold that was a worker to end")
-        server.stop()
-        assert server.process.returncode == 0
-
-
-def test_a_worker_with_threads_of_its_own_does_not_become_the_mold(operated, tmp_path):
-    write(tmp_path, "one", THREADED)
-    with operated("--refork", "20") as server:
-        workers(server, 2)
-        served(server, 60)
-        server.logged("cannot become the mold (--refork), because threads are left in it: ")
-        # It has ended, and its successor serves.
-        server.logged("has ended")
-        workers(server, 3)
-        assert who(server)[3] == molds(server)[0]
-        assert "forks the workers from now on" not in server.log
-
-
-THREADED = """
-import threading
-
-plain = app
-started = []
-
-def app(environ, start_response):
-    if not started:
-        started.append(threading.Thread(target=threading.Event().wait, daemon=True))
-        started[0].start()
-    return plain(environ, start_response)
-"""
-
-
-def test_threads_of_the_server_end_before_a_worker_becomes_the_mold(operated, tmp_path):
-    write(tmp_path, "one", SLOW)
-    with operated("--refork", "20", "--slow", "0.02") as server:
-        workers(server, 2)
-        served(server, 60)
-        server.logged("forks the workers from now on")
-        # Two threads of the server have reported this.
-        assert "slow:" in server.log
-        server.stop()
-        assert server.process.returncode == 0
-
-
-SLOW = """
-import time
-
-plain = app
-slept = []
-
-def app(environ, start_response):
-    if not slept:
-        slept.append(time.sleep(0.2))
-    return plain(environ, start_response)
-"""
-
-
-def test_connections_that_a_worker_has_left_open_are_named(operated, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as database:
-        port = database.getsockname()[1]
-        write(tmp_path, "one", CONNECTED.format(port=port))
-        with operated("--refork", "20") as server:
-            workers(server, 2)
-            served(server, 60)
-            server.logged("forks the workers from now on")
-            assert f"--refork: the application has opened connections (to 127.0.0.1:{port}), which all" in server.log
-            assert "--preload: the application has opened" not in server.log
-            server.stop()
-            assert server.process.returncode == 0
-
-
-CONNECTED = """
-import functools
-import socket
-
-plain = app
-database = functools.cache(lambda: socket.create_connection(("127.0.0.1", {port})))
-
-def app(environ, start_response):
-    database()
-    return plain(environ, start_response)
-"""
-
-
-def test_a_mold_that_was_a_worker_is_replaced_when_it_is_killed(operated):
-    with operated("--refork", "20") as server, Checking(server.serves().address) as clients:
-        server.logged("forks the workers from now on")
-        made = int(re.findall(r"mold \(pid (\d+)\) forks the workers", server.log)[0])
-        server.until(lambda: who(server)[3] == made, "a worker of the new mold")
-        os.kill(made, signal.SIGKILL)
-        server.logged(f"mold (pid {made}) ended")
-        server.logged("has loaded the application", 2)
-        clients.go_on()
-        server.stop()
-        assert server.process.returncode == 0
-
-
-def test_a_reload_while_a_worker_becomes_the_mold_wins(operated, tmp_path):
-    write(tmp_path, "one", GATED)
-    with operated("--refork", "20", "--workers", "1", "--threads", "4") as server:
-        workers(server, 1)
-        with Client(server.address) as waiting:
-            waiting.send(b"GET /gate HTTP/1.1\r\nHost: test\r\n\r\n")
-            served(server, 60)
-            server.logged("becomes the mold")
-            server.logged("drains")
-            write(tmp_path, "two", GATED)
-            server.tell(signal.SIGHUP)
-            server.logged("reload complete")
-            (tmp_path / "go").touch()
-            assert waiting.response().body == b"through"
-        server.until(lambda: {who(server)[0] for _ in range(6)} == {"two"}, "the new code alone")
-        assert "forks the workers from now on" not in server.log
-        server.stop()
-        assert server.process.returncode == 0
-
-
 GATED = """
 import time
 
@@ -493,18 +586,11 @@ def test_nobody_can_connect_while_the_last_requests_are_finished(operated, tmp_p
         workers(server, 2)
         with Client(server.address) as waiting:
             waiting.send(b"GET /gate HTTP/1.1\r\nHost: test\r\n\r\n")
-            served(server, 4)
+            for _ in range(4):
+                server.get("/1")
             server.tell(signal.SIGTERM)
             server.logged("finishing the requests in flight")
-
-            def is_refused():
-                try:
-                    server.address.connect(5).close()
-                except ConnectionRefusedError:
-                    return True
-                return False
-
-            server.until(is_refused, "clients to be refused")
+            server.until(lambda: not reachable(server.address), "clients to be refused")
             (tmp_path / "go").touch()
             assert waiting.response().body == b"through"
         assert server.process.wait(20) == 0

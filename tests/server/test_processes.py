@@ -7,17 +7,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from harness.addresses import free_address
 from harness.operated import Operated
+from harness.programs import tailrace
 from harness.server import APPS, Server, children
+from harness.status import reachable
 from harness.wire import Client
-from server.probes import asking, eventually, is_stopped, request, told
+from server.probes import asking, await_ready, eventually, in_flight, is_stopped, ready, request, told, waiting
 
 from tailrace.system import cgroup
 
@@ -41,81 +41,16 @@ def notes(state):
     return [tuple(line.rsplit(" ", 1)) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def ready(server):
-    """The workers that have told they are ready, in order: their process numbers."""
-    return [int(pid) for pid in re.findall(r"worker \d+ \(pid (\d+)\) ready in", server.log)]
-
-
-def await_ready(server, count):
-    eventually(lambda: len(ready(server)) >= count, f"{count} workers ready:\n{server.log}")
-    return ready(server)
-
-
-def is_refused(server):
-    try:
-        server.address.connect().close()
-    except OSError:
-        return True
-    return False
-
-
 def is_gone(pid):
     return not Path(f"/proc/{pid}").exists()
 
 
-class Load:
-    """Clients that ask without pause and check every byte, half of them on connections that they keep."""
-
-    def __init__(self, server, clients=6):
-        self.server = server
-        self.stopping = threading.Event()
-        self.counts = Counter()
-        self.faults = []
-        self.threads = [threading.Thread(target=self.ask, args=(number,)) for number in range(clients)]
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stopping.set()
-        for thread in self.threads:
-            thread.join()
-
-    def ask(self, number):
-        turn, client = 0, None
-        while not self.stopping.is_set() and not self.faults:
-            turn += 1
-            text, times = f"{number}-{turn}.", 1 + turn % 7 * 500
-            options = () if number % 2 else ("Connection: close",)
-            try:
-                client = client or Client(self.server.address, 20)
-                client.send(request(f"/echo?text={text}&times={times}", *options))
-                response = client.response()
-                assert (response.status, response.body) == (200, text.encode() * times), response
-                if "close" in response.connection:
-                    client.at_end(clean=True)
-                    client.close()
-                    client = None
-            except Exception as error:
-                self.faults.append(f"{number}-{turn}: {error!r}")
-            else:
-                self.counts[number] += 1
-        if client:
-            client.close()
-
-    def goes_on(self, more=20):
-        """Returns once each client has had more answers."""
-        before = self.counts.copy()
-        eventually(
-            lambda: (
-                self.faults or all(self.counts[number] >= before[number] + more for number in range(len(self.threads)))
-            ),
-            "answers under load",
-            30,
-        )
-        assert not self.faults, self.faults
+def start_that_fails(state, *arguments):
+    """What a start that fails says on standard error."""
+    environment = {**os.environ, "STATE": str(state)}
+    ended = tailrace(APP, "--bind", "127.0.0.1:0", *arguments, cwd=APPS, env=environment)
+    assert ended.returncode == 3
+    return ended.stderr
 
 
 def spread(stack, server, workers):
@@ -130,8 +65,7 @@ def spread(stack, server, workers):
             eventually(lambda: all(map(is_stopped, others)), "the others stopped")  # noqa: B023
             clients = [stack.enter_context(server.client(30)) for _ in range(2 * len(workers))]
             for client in clients:
-                client.send(request("/"))
-                assert json.loads(client.response().body)["pid"] == pid
+                assert json.loads(client.ask(request("/")).body)["pid"] == pid
         finally:
             for other in others:
                 os.kill(other, signal.SIGCONT)
@@ -173,27 +107,23 @@ def test_sigttin_adds_a_worker_and_sigttou_ends_one():
 
 
 def test_a_worker_ignores_signals_that_are_for_the_master(tmp_path):
-    gate = tmp_path / "gate"
-    with Server(APP) as server, asking(server, f"/wait?gate={gate}&entered={tmp_path}/entered") as client:
-        eventually((tmp_path / "entered").exists, "the request in flight")
+    with Server(APP) as server, waiting(server, tmp_path) as client:
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU):
             os.kill(server.pid, number)
-        gate.touch()
+        (tmp_path / "gate").touch()
         assert client.response().body == b"waited"
         assert len(await_ready(server, 1)) == 1
 
 
 def test_a_stop_that_reaches_every_process_at_once_is_as_graceful(tmp_path):
     """As systemd does, unless it is told otherwise."""
-    gate = tmp_path / "gate"
     with Server(APP, workers=2) as server:
         workers = await_ready(server, 2)
-        with asking(server, f"/wait?gate={gate}&entered={tmp_path}/entered") as client:
-            eventually((tmp_path / "entered").exists, "the request in flight")
+        with waiting(server, tmp_path) as client:
             for pid in (*workers, server.process.pid, *workers):
                 os.kill(pid, signal.SIGTERM)
             eventually(lambda: len(children(server.process.pid)) == 1, "the idle worker has ended")
-            gate.touch()
+            (tmp_path / "gate").touch()
             assert client.response().body == b"waited"
             assert server.wait() == 0
     assert "stopping now" not in server.log
@@ -222,15 +152,13 @@ def test_threads_of_the_application_that_take_their_time_are_named(state):
 
 
 def test_without_their_master_workers_finish_what_they_have_begun_and_end(tmp_path):
-    gate = tmp_path / "gate"
     with Server(APP, workers=2) as server:
         workers = await_ready(server, 2)
-        with asking(server, f"/wait?gate={gate}&entered={tmp_path}/entered") as client:
-            eventually((tmp_path / "entered").exists, "the request in flight")
+        with waiting(server, tmp_path) as client:
             server.process.kill()
             server.process.wait()
             eventually(lambda: sum(map(is_gone, workers)) == 1, "the idle worker has ended")
-            gate.touch()
+            (tmp_path / "gate").touch()
             answer = client.response()
             assert (answer.body, answer.connection) == (b"waited", {"close"})
         eventually(lambda: all(map(is_gone, workers)), "no worker is left")
@@ -247,15 +175,15 @@ def test_a_worker_that_still_loads_when_its_master_dies_does_not_stay(state):
         eventually(lambda: is_gone(worker), "no worker is left")
 
 
+@pytest.mark.nightly(gate=1)
 @pytest.mark.parametrize("arguments", [(), ("--gevent",), ("--debug", "--reload")], ids=["threads", "gevent", "debug"])
 def test_a_worker_that_holds_its_interpreter_leaves_the_address_when_its_master_dies_and_ends(tmp_path, arguments):
     entered = tmp_path / "entered"
-    with Server(APP, *arguments, graceful_timeout=0.2) as server, asking(server, f"/stuck?keeps=1&entered={entered}"):
-        eventually(entered.exists, "the request in flight")
+    with Server(APP, *arguments, graceful_timeout=0.2) as server, in_flight(server, "/stuck?keeps=1", entered):
         workers = server.workers()
         server.process.kill()
         server.process.wait()
-        eventually(lambda: is_refused(server), "the address is free")
+        eventually(lambda: not reachable(server.address), "the address is free")
         with Server(APP, address=server.address) as successor:
             assert told(successor, "/")["parent"] == successor.process.pid
         eventually(lambda: all(map(is_gone, workers)), "no worker is left")
@@ -281,9 +209,8 @@ def test_a_stop_while_the_workers_load(state, number, status):
 
 def test_a_worker_that_does_not_end_is_killed_and_its_requests_are_logged(tmp_path):
     entered = tmp_path / "entered"
-    with Server(APP, graceful_timeout=0.2) as server, asking(server, f"/stuck?keeps=1&entered={entered}"):
-        # It holds the interpreter, so the worker can neither respond nor end.
-        eventually(entered.exists, "the request in flight")
+    # It holds the interpreter, so the worker can neither respond nor end.
+    with Server(APP, graceful_timeout=0.2) as server, in_flight(server, "/stuck?keeps=1", entered):
         server.send_signal(signal.SIGTERM)
         assert server.wait() == 0
         assert re.search(
@@ -296,17 +223,13 @@ def test_a_worker_that_does_not_end_is_killed_and_its_requests_are_logged(tmp_pa
 @pytest.mark.parametrize("arguments", [(), ("--debug",), ("--gevent",)])
 def test_the_longest_times_that_can_be_set_are_kept(tmp_path, arguments):
     """Beyond 2^31 ms, which is the most that poll(2) takes."""
-    gate = tmp_path / "gate"
-    times = ("graceful", "request", "queue", "header", "body", "idle", "write")
+    times = ("graceful", "request", "queue", "header", "body", "keepalive", "write")
     options = {f"{name}_timeout": 2_999_999_999 for name in times}
-    if "--gevent" in arguments:
-        options["hub_warn"] = 2_999_999_999
     with Server(APP, *arguments, max_lifetime=2_999_999_999, **options) as server:
-        with asking(server, f"/wait?gate={gate}&entered={tmp_path}/entered") as client:
-            eventually((tmp_path / "entered").exists, "the request in flight")
+        with waiting(server, tmp_path) as client:
             server.send_signal(signal.SIGTERM)
             assert server.logged("finishing the requests in flight")
-            gate.touch()
+            (tmp_path / "gate").touch()
             assert client.response().body == b"waited"
         assert server.wait() == 0
     assert "Traceback" not in server.log
@@ -376,39 +299,21 @@ def test_a_worker_that_dies_again_and_again_is_replaced_at_once():
         await_ready(server, 9)
 
 
-def test_code_that_does_not_load_ends_the_server_with_its_traceback(state):
+@pytest.mark.parametrize("arguments", [("--workers", "2"), ("--preload",), ("--debug",)], ids=" ".join)
+def test_code_that_does_not_load_ends_the_server_with_its_traceback(state, arguments):
     (state / "broken").touch()
-    ended = subprocess.run(
-        [sys.executable, "-m", "tailrace", APP, "--bind", "127.0.0.1:0", "--workers", "2"],
-        cwd=APPS,
-        env={**os.environ, "STATE": str(state)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 3
-    assert ended.stderr.startswith("Traceback (most recent call last):\n")
-    assert ended.stderr.endswith("error: importing srv_processes failed: RuntimeError: the new code is broken\n")
-    assert ended.stderr.count("Traceback") == 1
+    said = start_that_fails(state, *arguments)
+    assert said.endswith("error: importing srv_processes failed: RuntimeError: the new code is broken\n")
+    assert said.count("Traceback (most recent call last):\n") == 1
+    assert "--workers" not in arguments or said.startswith("Traceback")
 
 
 def test_a_crash_while_loading_ends_the_server_with_one_message(state):
     (state / "fatal").touch()
-    ended = subprocess.run(
-        [sys.executable, "-m", "tailrace", APP, "--bind", "127.0.0.1:0"],
-        cwd=APPS,
-        env={**os.environ, "STATE": str(state)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 3
     assert re.fullmatch(
         r"tailrace: error: the first workers ended before they were ready, so the server stops; the last failure: "
         r"worker 1 \(pid \d+\) was killed by SIGSEGV(?: \(core dumped\))?\n",
-        ended.stderr,
+        start_that_fails(state),
     )
 
 
@@ -462,16 +367,16 @@ def test_code_that_does_not_load_leaves_the_old_workers_and_is_shown(state):
         eventually(lambda: all(map(is_gone, old)), "the old workers have ended")
 
 
-def test_folders_without_the_page_of_spa_leave_the_old_workers(state, tmp_path):
+def test_folders_without_the_page_for_missing_paths_leave_the_old_workers(state, tmp_path):
     folder = tmp_path / "dist"
     folder.mkdir()
     (folder / "index.html").write_text("page")
-    with start(state, workers=1, static=f"/files={folder}", spa="index.html") as server:
+    with start(state, workers=1, static=f"/files={folder}", static_fallback="200=index.html") as server:
         old = await_ready(server, 1)
         (folder / "index.html").unlink()
         server.send_signal(signal.SIGHUP)
         assert server.logged("reload failed, the old workers keep serving: worker 1 (pid")
-        assert "--spa index.html: no --static folder contains this file" in server.log
+        assert "--static-fallback 200=index.html: no --static folder contains this file" in server.log
         assert told(server, "/")["pid"] in old
 
 
@@ -546,51 +451,18 @@ def test_a_stop_during_a_reload(state):
         assert server.wait() == 0
 
 
-def test_twenty_reloads_under_load_lose_nothing():
-    with Server(APP, workers=2, threads=8) as server, Load(server) as load:
-        await_ready(server, 2)
-        for turn in range(1, 21):
-            load.goes_on()
-            server.send_signal(signal.SIGHUP)
-            eventually(lambda: server.log.count("reload complete") == turn, f"reload {turn}", 30)  # noqa: B023
-        load.goes_on()
-    assert "ERROR" not in server.log
-
-
 # Recycling
-
-
-def test_fifty_workers_replaced_after_their_requests_lose_nothing():
-    with (
-        Server(APP, workers=2, threads=8, max_requests=40, max_requests_jitter=20) as server,
-        Load(server) as load,
-    ):
-        eventually(lambda: load.faults or server.log.count(" drains\n") >= 50, "50 workers drained", 120)
-        load.goes_on()
-        assert not load.faults, load.faults
-    assert "ERROR" not in server.log
-    counts = [int(count) for count in re.findall(r"has processed (\d+) requests \(--max-requests\)", server.log)]
-    assert len(counts) >= 50
-    assert min(counts) >= 40
-
-
-def test_a_worker_is_replaced_after_its_time():
-    with Server(APP, max_lifetime=0.5) as server:
-        await_ready(server, 3)
-        assert server.log.count("has reached its lifetime (--max-lifetime)") >= 2
 
 
 def test_a_worker_that_has_grown_is_replaced(tmp_path):
     with Server(APP, max_rss="100MiB") as server:
         (first,) = await_ready(server, 1)
-        gate = tmp_path / "gate"
-        with asking(server, f"/wait?gate={gate}&entered={tmp_path}/entered") as client:
-            eventually((tmp_path / "entered").exists, "the request in flight")
+        with waiting(server, tmp_path) as client:
             told(server, f"/ballast?bytes={100 << 20}")
             await_ready(server, 2)
             assert re.search(rf"worker 1 \(pid {first}\) has 1\d\d MiB in memory \(--max-rss\)", server.log)
             # Drained, not killed.
-            gate.touch()
+            (tmp_path / "gate").touch()
             assert client.response().body == b"waited"
         eventually(lambda: is_gone(first), "the first has ended")
 
@@ -645,22 +517,6 @@ def test_a_stop_while_the_mold_loads(state, tmp_path):
     assert not path.exists()
 
 
-@pytest.mark.parametrize("way", ["--preload", "--debug"])
-def test_what_the_first_process_cannot_load_ends_the_server(state, way):
-    (state / "broken").touch()
-    ended = subprocess.run(
-        [sys.executable, "-m", "tailrace", APP, "--bind", "127.0.0.1:0", way],
-        cwd=APPS,
-        env={**os.environ, "STATE": str(state)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 3
-    assert ended.stderr.endswith("error: importing srv_processes failed: RuntimeError: the new code is broken\n")
-
-
 # Process 1
 
 
@@ -676,10 +532,8 @@ def test_as_process_1_it_reaps_whoever_lost_its_parent(tmp_path, arguments):
             eventually(lambda: "ready in" in (tmp_path / "log").read_text(), "it serves")
             with Client(address) as client:
                 for _ in range(5):
-                    client.send(request("/orphan"))
-                    assert int(client.response().body) > 1
-                    client.send(request("/"))
-                    assert b'"parent": 1' in client.response().body
+                    assert int(client.ask(request("/orphan")).body) > 1
+                    assert b'"parent": 1' in client.ask(request("/")).body
             (master,) = children(server.pid)
             # Itself one worker: no orphan stays, neither alive nor as a zombie.
             eventually(lambda: len(children(master)) == 1, "all reaped")

@@ -43,7 +43,7 @@ WANTED = ("192.0.2.7", "4711", "https", "outer.example", "8443", "/pre")
 def test_environ_and_access_log_show_what_a_trusted_proxy_states(tmp_path, options, environment):
     log = tmp_path / "log"
     atoms = "{client} {host} {request:x-a} {response:content-type}"
-    logged = {"access_log": log, "access_log_format": atoms, "forwarded_fields": "x-forwarded"}
+    logged = {"access_log": log, "access_log_format": atoms, "forwarded_headers": "x-forwarded"}
     with Server("fw_delivery:app", environment=environment, **logged, **options) as server:
         environ = environ_of(server, *STATED, "X-A: b")
         assert seen(environ) == WANTED
@@ -52,8 +52,8 @@ def test_environ_and_access_log_show_what_a_trusted_proxy_states(tmp_path, optio
         assert log.read_text() == "192.0.2.7 outer.example b application/json\n"
 
 
-def test_nobody_is_trusted_by_default_and_that_is_said_once():
-    with Server("fw_delivery:app") as server:
+def test_a_peer_that_is_not_trusted_is_not_believed_and_that_is_said_once():
+    with Server("fw_delivery:app", trusted_proxies="none") as server:
         for _ in range(3):
             environ = environ_of(server, *STATED, "Forwarded: for=192.0.2.7")
             assert environ["REMOTE_ADDR"] == "127.0.0.1"
@@ -72,7 +72,7 @@ def test_forwarded_counts_as_much_and_the_two_kinds_of_fields_must_agree():
         refusal = server.get("/a", field, "X-Forwarded-For: 192.0.2.8")
         assert refusal.status == 400
         assert b"disagree: the proxy" in refusal.body
-    with Server("fw_delivery:app", trusted_proxies="127.0.0.1", forwarded_fields="x-forwarded") as server:
+    with Server("fw_delivery:app", trusted_proxies="127.0.0.1", forwarded_headers="x-forwarded") as server:
         environ = environ_of(server, field, "X-Forwarded-For: 192.0.2.8")
         assert (environ["REMOTE_ADDR"], environ["wsgi.url_scheme"]) == ("192.0.2.8", "http")
         assert "HTTP_FORWARDED" not in environ
@@ -84,10 +84,10 @@ def test_fields_that_proxies_seldom_write_are_believed_only_where_an_option_name
             own, environ = environ_of(server), environ_of(server, *STATED)
             assert seen(environ) == (*WANTED[:3], *seen(own)[3:])
             assert not {"HTTP_X_FORWARDED_HOST", "HTTP_X_FORWARDED_PORT", "HTTP_X_FORWARDED_PREFIX"} & set(environ)
-        remedy = "add x-forwarded-host to --forwarded-fields"
+        remedy = "add x-forwarded-host to --forwarded-headers"
         eventually(lambda: remedy in server.log, "the line")
         assert server.log.count(remedy) == 1
-    options = {"trusted_proxies": "127.0.0.1", "forwarded_fields": "x-forwarded-for,x-forwarded-host"}
+    options = {"trusted_proxies": "127.0.0.1", "forwarded_headers": "x-forwarded-for,x-forwarded-host"}
     with Server("fw_delivery:app", **options) as server:
         assert seen(environ_of(server, *STATED))[:4] == ("192.0.2.7", "4711", "http", "outer.example")
 
@@ -101,7 +101,7 @@ def test_no_other_spelling_of_a_name_is_believed_or_passed(underscores):
 
 
 def test_the_prefix_comes_before_the_root_path():
-    options = {"trusted_proxies": "127.0.0.1", "forwarded_fields": "any"}
+    options = {"trusted_proxies": "127.0.0.1", "forwarded_headers": "any"}
     with Server("fw_delivery:app", root_path="/app", **options) as server:
         for path, script_name, path_info in (("/app/a", "/pre/app", "/a"), ("/a", "/pre", "/a")):
             environ = environ_of(server, "X-Forwarded-Prefix: /pre", path=path)

@@ -1,5 +1,6 @@
 """`--reload`: the next request after a save is served by the new code, or shows why it does not load."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -7,7 +8,7 @@ import sys
 import threading
 
 import pytest
-from harness.operated import Operated
+from harness.operated import Operated, operating
 
 APP = """
 def app(environ, start_response):
@@ -30,8 +31,11 @@ def write(directory, body):
 def developed(tmp_path):
     write(tmp_path, b"one")
 
-    def start(*arguments, **more):
-        return Operated(tmp_path, "app:app", "--reload", *arguments, **more)
+    @contextlib.contextmanager
+    def start(*arguments):
+        with operating(tmp_path, "app:app", "--reload", *arguments) as server:
+            server.logged("watching the files in")
+            yield server
 
     return start
 
@@ -50,10 +54,10 @@ def answers(server, *parts):
 
 def test_a_change_is_served_and_errors_are_shown_until_the_next_save(developed, tmp_path):
     with developed() as server:
-        server.serves().logged("watching the files in")
         assert server.get().body == b"one"
         write(tmp_path, b"two")
         assert answers(server, b"two").status == 200
+        server.logged("reload complete")
 
         save(tmp_path / "app.py", "def app(:\n    <b>\n")
         assert answers(server, b"SyntaxError: invalid syntax", b"def app(:").status == 500
@@ -65,14 +69,12 @@ def test_a_change_is_served_and_errors_are_shown_until_the_next_save(developed, 
 
         write(tmp_path, b"three")
         assert answers(server, b"three").status == 200
-        server.stop()
-        assert server.process.returncode == 0
+        assert server.stop() == 0
 
 
 def test_an_application_that_does_not_load_at_first_is_shown_too(developed, tmp_path):
     save(tmp_path / "app.py", "1 / 0\n")
     with developed() as server:
-        server.serves().logged("watching the files in")
         assert b"ZeroDivisionError" in server.get().body
         write(tmp_path, b"fixed")
         answers(server, b"fixed")
@@ -80,7 +82,6 @@ def test_an_application_that_does_not_load_at_first_is_shown_too(developed, tmp_
 
 def test_a_request_after_the_save_waits_for_the_new_code(developed, tmp_path):
     with developed() as server:
-        server.serves().logged("watching the files in")
         gate = tmp_path / "gate"
         os.mkfifo(gate)
         save(tmp_path / "app.py", f"open('gate').read()\n{APP}\nBODY = b'two'\n")
@@ -92,20 +93,6 @@ def test_a_request_after_the_save_waits_for_the_new_code(developed, tmp_path):
             client.start()
         client.join(30)
         assert got == [b"two"]
-
-
-def test_a_module_elsewhere_on_the_path_is_watched(developed, tmp_path):
-    library = tmp_path / "library"
-    library.mkdir()
-    work = tmp_path / "work"
-    work.mkdir()
-    (library / "words.py").write_text("WORD = b'old'\n")
-    (work / "app.py").write_text(APP + "\nfrom words import WORD as BODY\n")
-    with Operated(work, "app:app", "--reload", environment={"PYTHONPATH": str(library)}) as server:
-        server.serves().logged(f"watching the files in {library}, {work}")
-        assert server.get().body == b"old"
-        save(library / "words.py", "WORD = b'new'\n")
-        answers(server, b"new")
 
 
 TEMPLATE_APP = """
@@ -126,39 +113,39 @@ def test_a_template_that_is_included_is_watched_like_code(developed, tmp_path, g
     save(tmp_path / "pages" / "shop" / "cart.html", "the {{ word }} of yesterday")
     save(tmp_path / "app.py", TEMPLATE_APP)
     with developed("--reload-include", "absent.toml", "--reload-include", glob) as server:
-        server.serves().logged("watching the files in")
         assert server.get().body == b"the cart of yesterday"
         (tmp_path / "notes.txt").write_text("not included")
         save(tmp_path / "pages" / "shop" / "cart.html", "the {{ word }} of today")
         answers(server, b"the cart of today")
         assert "changed: pages/shop/cart.html" in server.log
         assert "notes.txt" not in server.log
-        server.stop()
-        assert server.process.returncode == 0
+        assert server.stop() == 0
 
 
-def test_files_elsewhere_are_watched_and_excluded_ones_are_not(tmp_path):
-    for name in ("work/tests", "texts"):
+def test_files_and_modules_elsewhere_are_watched_and_excluded_ones_are_not(tmp_path):
+    for name in ("work/tests", "texts", "library"):
         (tmp_path / name).mkdir(parents=True)
-    work, words = tmp_path / "work", tmp_path / "texts" / "words.txt"
-    save(words, "old")
-    save(work / "app.py", f"{APP}\nBODY = open('../texts/words.txt', 'rb').read()\n")
+    work, texts, library = (tmp_path / name for name in ("work", "texts", "library"))
+    save(texts / "words.txt", "old")
+    save(library / "words.py", "WORD = b' word'\n")
+    save(work / "app.py", f"{APP}\nfrom words import WORD\nBODY = open('../texts/words.txt', 'rb').read() + WORD\n")
     # In the settings file, too.
-    (work / "tailrace.toml").write_text('reload_include = ["../texts/*.txt"]\nreload_exclude = ["tests"]\n')
-    with Operated(work, "app:app", "--reload") as server:
-        server.serves().logged(f"watching the files in {tmp_path / 'texts'}, {work}")
-        assert server.get().body == b"old"
+    (work / "tailrace.toml").write_text('reload_include = ["../texts/*.txt", "!tests"]\n')
+    with Operated(work, "app:app", "--reload", environment={"PYTHONPATH": str(library)}) as server:
+        server.serves().logged(f"watching the files in {library}, {texts}, {work}")
+        assert server.get().body == b"old word"
         save(work / "tests" / "test_app.py", "")
-        save(words, "new")
-        answers(server, b"new")
-        assert f"changed: {os.path.relpath(words, work)}; loading" in server.log
+        save(texts / "words.txt", "new")
+        answers(server, b"new word")
+        assert f"changed: {os.path.relpath(texts / 'words.txt', work)}; loading" in server.log
+        save(library / "words.py", "WORD = b' module'\n")
+        answers(server, b"new module")
         assert "test_app.py" not in server.log
 
 
 def test_a_failing_hook_of_the_worker_is_shown(developed, tmp_path):
     (tmp_path / "myhooks.py").write_text("def worker_start(worker):\n    raise OSError('no cache')\n")
     with developed("--hooks", "myhooks") as server:
-        server.serves().logged("watching the files in")
         assert b"the hook myhooks.worker_start failed: OSError: no cache" in server.get().body
 
 
@@ -193,15 +180,11 @@ def test_the_debugger_works_and_the_next_save_ends_its_request(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((), "for up to 1 s;"),
-        (("--graceful-timeout", "20"), "for up to 20 s;"),
-    ],
+    ("arguments", "said"), [((), "for up to 1 s;"), (("--graceful-timeout", "20"), "for up to 20 s;")]
 )
 def test_a_graceful_timeout_that_is_set_counts(developed, arguments, said):
     with developed(*arguments) as server:
-        server.serves().stop()
+        server.stop()
         assert f"SIGTERM: finishing the requests in flight, {said}" in server.log
 
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from harness.addresses import Address
-from harness.operated import Checking, Operated
+from harness.operated import Checking, operating
 
 APP = """
 import os
@@ -25,10 +25,18 @@ def write(directory, version):
     (directory / "app.py").write_text(APP + f"\nVERSION = {version!r}\n")
 
 
+def write_gated(directory, version):
+    """Writes an application that loads when the named pipe that this returns is opened and closed."""
+    write(directory, version)
+    os.mkfifo(directory / "gate")
+    (directory / "app.py").write_text("open('gate').read()\n" + (directory / "app.py").read_text())
+    return directory / "gate"
+
+
 @pytest.fixture
 def operated(tmp_path):
     write(tmp_path, "one")
-    return lambda *arguments, **more: Operated(tmp_path, "app:app", *arguments, **more)
+    return lambda *arguments, **more: operating(tmp_path, "app:app", *arguments, **more)
 
 
 def taken_over(server, before):
@@ -37,15 +45,19 @@ def taken_over(server, before):
     server.until(lambda: before not in server.processes(), "the end of the old master")
 
 
+def upgrade(server):
+    before = server.master
+    server.tell(signal.SIGUSR2)
+    taken_over(server, before)
+
+
 def who(server):
     version, worker, master = server.get("/who").body.decode().split()
     return version, int(worker), int(master)
 
 
-@pytest.mark.slow
 def test_no_request_is_lost_in_five_upgrades(operated, tmp_path):
     with operated("--workers", "2") as server:
-        server.serves()
         masters = [server.master]
         with Checking(server.address) as clients:
             for turn in range(1, 6):
@@ -59,14 +71,12 @@ def test_no_request_is_lost_in_five_upgrades(operated, tmp_path):
                 assert (version, master) == (f"version-{turn}", masters[-1])
             assert not clients.faults
         assert len(set(masters)) == 6
-        server.stop()
-        assert server.process.returncode == 0
+        assert server.stop() == 0
         assert not (tmp_path / "app.pid").exists()
 
 
-@pytest.mark.slow
 def test_a_new_master_that_fails_leaves_the_old_one(operated, tmp_path):
-    with operated("--workers", "2") as server, Checking(server.serves().address) as clients:
+    with operated("--workers", "2") as server, Checking(server.address) as clients:
         before = server.master
         clients.go_on()
         (tmp_path / "app.py").write_text("raise RuntimeError('the new code is broken')\n")
@@ -86,13 +96,11 @@ def test_a_new_master_that_fails_leaves_the_old_one(operated, tmp_path):
 def test_a_unix_socket_and_its_file_stay(operated, tmp_path):
     path = tmp_path / "app.sock"
     with operated(address=Address(path=str(path))) as server:
-        identity = server.serves() and path.stat().st_ino
+        identity = path.stat().st_ino
         with Checking(server.address) as clients:
             for turn in range(2):
-                before = server.master
                 clients.go_on()
-                server.tell(signal.SIGUSR2)
-                taken_over(server, before)
+                upgrade(server)
                 clients.go_on()
                 assert path.stat().st_ino == identity, turn
         server.stop()
@@ -103,11 +111,9 @@ def test_settings_are_read_anew(operated, tmp_path):
     settings = tmp_path / "tailrace.toml"
     settings.write_text("workers = 1\n")
     with operated() as server:
-        server.serves().logged("app:app with 1 worker")
+        server.logged("app:app with 1 worker")
         settings.write_text("workers = 3\n")
-        before = server.master
-        server.tell(signal.SIGUSR2)
-        taken_over(server, before)
+        upgrade(server)
         server.logged("app:app with 3 workers")
         # Wrong ones are the new master's end alone.
         settings.write_text("workers = 'many'\n")
@@ -118,25 +124,17 @@ def test_settings_are_read_anew(operated, tmp_path):
 
 def test_a_stop_during_an_upgrade_ends_both_masters(operated, tmp_path):
     with operated() as server:
-        server.serves()
-        gate = tmp_path / "gate"
-        os.mkfifo(gate)
-        (tmp_path / "app.py").write_text("open('gate').read()\n")
+        gate = write_gated(tmp_path, "two")
         server.tell(signal.SIGUSR2)
         # It waits in the new code, which never ends by itself.
         with gate.open("wb"):
-            server.stop()
-        assert server.process.returncode == 0
+            assert server.stop() == 0
         assert "taken over" not in server.log
 
 
 def test_only_one_upgrade_at_a_time(operated, tmp_path):
     with operated() as server:
-        server.serves()
-        gate = tmp_path / "gate"
-        os.mkfifo(gate)
-        write(tmp_path, "two")
-        (tmp_path / "app.py").write_text("open('gate').read()\n" + (tmp_path / "app.py").read_text())
+        gate = write_gated(tmp_path, "two")
         before = server.master
         server.tell(signal.SIGUSR2)
         with gate.open("wb"):
@@ -148,11 +146,7 @@ def test_only_one_upgrade_at_a_time(operated, tmp_path):
 
 def test_an_old_master_that_is_killed_leaves_the_service_to_the_new_one(operated, tmp_path):
     with operated() as server:
-        server.serves()
-        gate = tmp_path / "gate"
-        os.mkfifo(gate)
-        write(tmp_path, "two")
-        (tmp_path / "app.py").write_text("open('gate').read()\n" + (tmp_path / "app.py").read_text())
+        gate = write_gated(tmp_path, "two")
         before = server.master
         server.tell(signal.SIGUSR2)
         with gate.open("wb"):
@@ -169,12 +163,23 @@ def test_addresses_may_change(operated, tmp_path):
     settings = tmp_path / "tailrace.toml"
     settings.write_text(f'bind = ["unix:{first}"]\n')
     with operated(binds=False, address=Address(path=str(first))) as server:
-        server.serves()
         assert who(server)[0] == "one"
         settings.write_text(f'bind = ["unix:{second}"]\n')
-        before = server.master
-        server.tell(signal.SIGUSR2)
-        taken_over(server, before)
+        upgrade(server)
         server.address = Address(path=str(second))
         assert who(server)[0] == "one"
         assert not first.exists()
+
+
+def test_the_new_master_enters_by_the_link_that_a_deployment_turns(tmp_path):
+    for version in ("first", "second"):
+        (tmp_path / version).mkdir()
+        write(tmp_path / version, version)
+    current = tmp_path / "current"
+    current.symlink_to("first")
+    with operating(current, "app:app") as server:
+        assert who(server)[0] == "first"
+        current.unlink()
+        current.symlink_to("second")
+        server.process.send_signal(signal.SIGUSR2)
+        server.until(lambda: who(server)[0] == "second", "answers of the new code")

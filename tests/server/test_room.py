@@ -18,13 +18,15 @@ from harness.server import APPS, Server, children
 from harness.wire import Client
 from server.probes import asking, eventually, request
 
+# With so many descriptors a worker keeps so many connections.
+FILES = 150
+CONNECTIONS = FILES - FILES // 4
 WAYS = {"threads": (), "debug": ("--debug",), "gevent": ("--gevent",), "workers": ("--workers", "2")}
 LEFT_OUT = ("debug", "gevent") if GEVENT else ()
 
 
 def asks(client):
-    client.send(request("/"))
-    assert client.response().body == b"pong"
+    assert client.ask(request("/")).body == b"pong"
 
 
 def is_open(client):
@@ -51,9 +53,9 @@ def way(request):
 
 
 def test_the_longest_idle_connection_makes_room(way):
-    with Server("srv_deadline:app", *way, max_connections=5) as server, ExitStack() as stack:
+    with Server("srv_deadline:app", *way, open_files=FILES) as server, ExitStack() as stack:
         # A busy server may answer the first before it has accepted the silent one, but no other.
-        first, silent, *others = (stack.enter_context(server.client()) for _ in range(5))
+        first, silent, *others = (stack.enter_context(server.client()) for _ in range(CONNECTIONS))
         clients = [first, *others]
         for client in clients:
             later()
@@ -65,17 +67,17 @@ def test_the_longest_idle_connection_makes_room(way):
             later()
             asks(stack.enter_context(server.client()))
             gone.at_end()
-        assert is_open(clients[0]) and is_open(clients[3])
-        asks(clients[0])
-        asks(clients[3])
+        for client in (clients[0], *clients[3:]):
+            assert is_open(client)
+            asks(client)
 
 
 def test_connections_with_half_a_head_are_closed_after_those_without_a_byte(way):
-    with Server("srv_deadline:app", *way, max_connections=3) as server, ExitStack() as stack:
+    with Server("srv_deadline:app", *way, open_files=FILES) as server, ExitStack() as stack:
         half = stack.enter_context(server.client())
         half.send(b"GET / HTTP/1.1\r\nHo")
         # Not after a response: its client may have it a moment before the server is done with it.
-        others = [stack.enter_context(server.client()) for _ in range(2)]
+        others = [stack.enter_context(server.client()) for _ in range(CONNECTIONS - 1)]
         for gone in (*others, half):
             later()
             new = stack.enter_context(server.client())
@@ -88,14 +90,14 @@ def test_a_request_in_flight_is_never_closed(way, tmp_path):
     if "--debug" in way:
         pytest.skip("one request at a time")
     gate = tmp_path / "gate"
-    with Server("srv_processes:app", *way, max_connections=2) as server, ExitStack() as stack:
+    with Server("srv_processes:app", *way, open_files=FILES) as server, ExitStack() as stack:
         waiting = [
             stack.enter_context(asking(server, f"/wait?gate={gate}&entered={tmp_path}/entered{number}"))
-            for number in range(2)
+            for number in range(CONNECTIONS)
         ]
-        for number in range(2):
+        for number in range(CONNECTIONS):
             eventually((tmp_path / f"entered{number}").exists, "in flight")
-        third = stack.enter_context(asking(server, f"/wait?gate={gate}&entered={tmp_path}/entered3"))
+        third = stack.enter_context(asking(server, f"/wait?gate={gate}&entered={tmp_path}/last"))
         assert server.logged("and none is idle: new clients wait")
         gate.touch()
         for client in waiting:
@@ -104,11 +106,11 @@ def test_a_request_in_flight_is_never_closed(way, tmp_path):
 
 
 def test_a_flood_of_clients_is_logged_once():
-    with Server("srv_deadline:app", max_connections=5) as server, ExitStack() as stack:
+    with Server("srv_deadline:app", open_files=FILES) as server, ExitStack() as stack:
         for _ in range(200):
             stack.enter_context(server.client())
         asks(stack.enter_context(server.client()))
-        assert server.logged("raise --max-connections")
+        assert server.logged("raise the limit of open files")
     assert server.log.count("closed for new clients") == 1
 
 
@@ -134,6 +136,7 @@ def limited(soft, hard, *arguments):
     return address, process
 
 
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize("way", [way for way in WAYS if way not in LEFT_OUT])
 def test_silent_clients_take_no_room_from_others_whatever_the_limit(way):
     address, process = limited(150, 200, *WAYS[way])
@@ -154,7 +157,7 @@ def test_silent_clients_take_no_room_from_others_whatever_the_limit(way):
 def test_the_limit_is_raised(way):
     if way in LEFT_OUT:
         pytest.skip("is the same, or does not go with --gevent")
-    _, process = limited(150, 1000, *WAYS[way], "--max-connections", "300")
+    _, process = limited(150, 1000, *WAYS[way])
     try:
         serving = process.pid if "--debug" in WAYS[way] else eventually(lambda: children(process.pid), "a worker")[0]
         eventually(lambda: resource.prlimit(serving, resource.RLIMIT_NOFILE)[0] > 500, "the limit is raised")
@@ -163,6 +166,7 @@ def test_the_limit_is_raised(way):
         process.communicate(timeout=40)
 
 
+@pytest.mark.nightly(gate=4)
 @pytest.mark.parametrize("way", [way for way in WAYS if way not in LEFT_OUT])
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_no_client_becomes_a_standard_stream(way, closed):

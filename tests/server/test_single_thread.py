@@ -1,6 +1,5 @@
 """`--debug`: one thread does everything, and also waits for a slow client."""
 
-import hashlib
 import os
 import signal
 import subprocess
@@ -9,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 from harness.server import Server
 from harness.tools import need_tool
-from server.probes import PATTERN, asking, request
+from server.probes import PATTERN, asking, digest, request, taken
 
 SIZE = 40 * len(PATTERN)
 
@@ -20,22 +19,11 @@ def debugging():
         yield server
 
 
-def test_a_slow_client_gets_all_of_a_long_generator(debugging):
-    with asking(debugging, f"/generator?size={SIZE}&block=50000&length={SIZE}") as client:
-        client.head()
-        got, taken = hashlib.sha256(), 0
-        while taken < SIZE:
-            piece = client.read(min(1 << 20, SIZE - taken))
-            assert piece
-            got.update(piece)
-            taken += len(piece)
-        assert got.hexdigest() == hashlib.sha256(PATTERN * (SIZE // len(PATTERN))).hexdigest()
-        client.send(request("/"))
-        assert client.response().body == b"pong"
-
-
-def test_a_signal_ends_a_server_that_waits_for_its_client(debugging):
-    with asking(debugging, f"/generator?size={SIZE}&block=50000&length={SIZE}") as client:
+def test_a_slow_client_gets_all_of_a_long_generator_and_a_signal_ends_its_wait(debugging):
+    target = f"/generator?size={SIZE}&block=50000&length={SIZE}"
+    with asking(debugging, target) as client:
+        assert taken(client, client.head()) == digest(PATTERN * (SIZE // len(PATTERN)))
+        client.send(request(target))
         client.head()
         debugging.send_signal(signal.SIGINT)
         assert debugging.logged("SIGINT: finishing the requests in flight")

@@ -8,18 +8,16 @@ from pathlib import Path
 import pytest
 from harness.addresses import Address
 from harness.server import Server
-from harness.slow_disk import SlowDisk
 from server.probes import (
     asking,
-    await_waiting,
     deleted_files,
     digest,
     eventually,
-    open_gate,
     pattern,
     reading,
     request,
     resident,
+    run_at_once,
     taken,
 )
 
@@ -27,8 +25,8 @@ MEGABYTES = 1_000_000
 SIZE = 4 * MEGABYTES
 THREADS = 3
 READERS = 12
-# What is more than this waits, or goes to a file.
-OPTIONS = {"response_buffer": "64KiB", "response_queue": "64KiB", "threads": THREADS}
+# Of a response, what is more than 64 KiB waits, or goes to a file.
+OPTIONS = {"client_memory": "1MiB", "threads": THREADS}
 FORMAT = "delivered {delivery} {ending}"
 MODES = [pytest.param([], id="threads"), pytest.param(["--gevent", "--max-greenlets", str(THREADS)], id="gevent")]
 
@@ -49,14 +47,10 @@ def spilled(server):
 
 
 def all_threads_are_free(server, name):
-    """As many requests as there are application threads are in the application at once: the question is the last."""
-    with ExitStack() as stack:
-        waiting = [stack.enter_context(asking(server, f"/wait?gate={name}")) for _ in range(THREADS - 1)]
-        await_waiting(server, name, THREADS - 1)
-        open_gate(server, name)
-        assert [client.response().status for client in waiting] == [200] * len(waiting)
+    run_at_once(server, name, THREADS)
 
 
+@pytest.mark.nightly(gate=4)
 @pytest.mark.parametrize("arguments", MODES)
 @pytest.mark.parametrize(
     "target",
@@ -83,8 +77,7 @@ def test_slow_readers_of_different_responses_hold_no_thread(arguments, target):
         eventually(lambda: resident(server) - before < READERS * SIZE * 3 // 4, "memory given back")
         for client, head in zip(crowd, heads, strict=True):
             assert taken(client, head) == digest(pattern(SIZE))
-            client.send(request("/"))
-            assert client.response().body == b"pong", "the connection is kept"
+            assert client.ask(request("/")).body == b"pong", "the connection is kept"
         eventually(lambda: deleted_files(server) == files, "no file is left")
         assert eventually(lambda: server.log.count("delivered spilled complete") >= READERS, "the log")
 
@@ -108,32 +101,28 @@ def test_an_endless_response_has_its_share_of_the_files_and_waits(arguments):
         # Another one is finished: there is room left for it.
         other = stack.enter_context(reading(server, "/list?size=2000000&block=2000000"))
         other_head = other.head()
-        all_threads_are_free_but_one(server)
+        run_at_once(server, "all-but-one", THREADS - 1)
         assert spilled(server) <= 20 << 20
         assert taken(other, other_head) == digest(pattern(2_000_000))
         assert taken(slow, head) == digest(pattern(200 * MEGABYTES))
         assert spilled(server) <= 20 << 20
 
 
-def all_threads_are_free_but_one(server):
-    with asking(server, "/wait?gate=one") as client:
-        await_waiting(server, "one", 1)
-        open_gate(server, "one")
-        assert client.response().status == 200
-
-
 @pytest.mark.parametrize("arguments", MODES)
-def test_without_room_for_files_requests_that_find_no_thread_are_refused(arguments):
+def test_without_room_for_files_only_requests_that_find_no_thread_are_refused(arguments):
     target = f"/list?size={SIZE}&block={SIZE}"
     with serving(*arguments, response_spill=0) as server, ExitStack() as stack:
-        crowd = [stack.enter_context(reading(server, target)) for _ in range(THREADS)]
+        crowd = [stack.enter_context(reading(server, target)) for _ in range(THREADS - 1)]
         heads = [client.head() for client in crowd]
-        # They hold every thread, and the queue does not move.
+        # Uploads are not refused for memory that responses hold.
+        assert [upload(server) for _ in range(5)] == [200] * 5
+        # With one more, they hold every thread, and the queue does not move.
+        crowd.append(stack.enter_context(reading(server, target)))
+        heads.append(crowd[-1].head())
         with asking(server, "/") as client:
             response = client.response()
             assert (response.status, response["retry-after"]) == (503, "1")
-            client.send(request("/"))
-            assert client.response().status == 503
+            assert client.ask(request("/")).status == 503
         for client, head in zip(crowd, heads, strict=True):
             assert taken(client, head) == digest(pattern(SIZE))
         with asking(server, "/") as client:
@@ -156,16 +145,17 @@ def moved(server):
 def upload(server):
     """The status of an upload of a megabyte by another client, which shall be answered."""
     with server.client() as client:
-        client.send(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\n" + bytes(1_000_000))
-        return client.response().status
+        return client.ask(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\n" + bytes(1_000_000)).status
 
 
+# Its limit has no room for what is encrypted and waits, up to 64 KiB for each of its 300 clients.
+@pytest.mark.runs_with("threads")
 @pytest.mark.parametrize("arguments", MODES)
 def test_a_small_part_of_a_large_block_does_not_hold_the_block(arguments, tmp_path):
     readers, left = 300, 30_000
     size = taken_by_kernel() + left
     address = Address(path=str(tmp_path / "socket"))
-    options = {"response_buffer": "12MiB", "client_memory": "16MiB", "response_queue": "4MiB"}
+    options = {"client_memory": "24MiB"}
     with serving(*arguments, address=address, **options) as server, ExitStack() as stack:
         all_threads_are_free(server, "before")
         before = resident(server)
@@ -183,41 +173,24 @@ def test_finished_responses_go_to_files_when_responses_exceed_their_memory(argum
     # Too little is left of each for its thread to wait, and too much for a copy. 30 of them have room in memory.
     readers, size = 60, taken_by_kernel() + 55_000
     address = Address(path=str(tmp_path / "socket"))
-    options = {"response_buffer": "2MiB", "response_queue": "4MiB"}
+    options = {"client_memory": "4MiB"}
     with serving(*arguments, address=address, **options) as server, ExitStack() as stack:
         target, files = f"/list?size={size}&block=30000", deleted_files(server)
         crowd = [stack.enter_context(asking(server, target)) for _ in range(readers)]
         # Nobody asks anything meanwhile.
-        eventually(lambda: files < deleted_files(server) < files + readers, "some are moved")
+        eventually(lambda: deleted_files(server) > files, "some are moved")
+        assert deleted_files(server) < files + readers
         # A greenlet writes the file itself before it ends, for it need not wait with it.
         if not arguments:
-            assert server.logged("exceed 2 MiB (--response-buffer): ") and moved(server) == 1
+            assert server.logged("exceed 2 MiB (half of --client-memory): ") and moved(server) == 1
         for client in crowd:
             assert taken(client, client.head()) == digest(pattern(size))
-            client.send(request("/"))
-            assert client.response().body == b"pong"
+            assert client.ask(request("/")).body == b"pong"
         eventually(lambda: deleted_files(server) == files, "no file is left")
         assert eventually(lambda: server.log.count(" complete") == 2 * readers, "the log")
         # The application's threads had ended most before they were moved. On a busy machine, a thread may find that the
         # memory is exceeded, and write its response to a file itself.
         assert arguments or server.log.count("delivered spilled complete") < readers // 4
-
-
-@pytest.mark.parametrize("arguments", MODES)
-def test_uploads_are_not_refused_for_memory_that_responses_hold(arguments):
-    # The files have no room, and every thread but one waits for its client.
-    options = {"response_buffer": "64KiB", "client_memory": "1MiB", "response_spill": 0}
-    with serving(*arguments, **options) as server, ExitStack() as stack:
-        for _ in range(THREADS - 1):
-            stack.enter_context(reading(server, f"/bytes?size={SIZE}")).head()
-        assert [upload(server) for _ in range(5)] == [200] * 5
-
-
-@pytest.fixture
-def disk(tmp_path):
-    disk = SlowDisk(tmp_path)
-    yield disk
-    disk.set("hold", False)
 
 
 @pytest.mark.parametrize("arguments", MODES)
@@ -244,8 +217,7 @@ def test_while_the_disk_stands_still_a_response_is_sent_from_memory(disk, argume
         assert server.get("/").body == b"pong"
         assert taken(slow, head) == digest(pattern(SIZE))
         disk.set("hold", False)
-        slow.send(request("/"))
-        assert slow.response().body == b"pong"
+        assert slow.ask(request("/")).body == b"pong"
 
 
 @pytest.mark.parametrize("arguments", MODES)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from harness.addresses import Address, free_address
+from harness.programs import tailrace
 from harness.server import APPS, Server
-from harness.status import answer, ask, is_ready
+from harness.status import answer, ask, document, is_ready
 from harness.tools import need_tool
 from harness.wire import Client
 from server.probes import asking, eventually, reading, request
@@ -35,15 +36,8 @@ def threads(at):
     return {each["request"]["target"].partition("?")[0]: each for each in worker["threads"] if each["request"]}
 
 
-def tailrace(*arguments, **environment):
-    done = subprocess.run(
-        [sys.executable, "-m", "tailrace", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, **environment},
-        check=False,
-    )
+def said_by(*arguments, **environment):
+    done = tailrace(*arguments, env={**os.environ, **environment})
     return done.returncode, done.stdout, done.stderr
 
 
@@ -95,28 +89,20 @@ def test_each_thread_is_shown_with_what_it_waits_for(waiting):
     assert found["/sleeps"]["request"]["phase"] == "running"
 
 
-def test_the_requests_are_those_of_the_document(waiting):
-    _, at = waiting
-    listed = {each["id"]: each for each in answer(at, "/status.json")["requests"]}
+def test_the_requests_are_those_of_the_document_and_threads_without_one_are_idle(waiting):
+    server, at = waiting
+    found = document(at)
+    listed = {each["id"]: each for each in found["requests"]}
     for each in threads(at).values():
         shown, known = each["request"], listed[each["request"]["id"]]
-        assert shown.keys() == known.keys()
         assert {**shown, "seconds": 0} == {**known, "seconds": 0}
         assert shown["thread"] == each["thread"]
-
-
-def test_threads_without_a_request_are_idle(waiting):
-    _, at = waiting
-    (worker,) = answer(at, "/stacks")["workers"]
+    # One worker can be asked for.
+    (worker,) = answer(at, f"/stacks?pid={found['workers'][0]['pid']}")["workers"]
+    assert worker["number"] == 1
     others = {each["name"]: each["state"] for each in worker["threads"] if each["request"] is None}
     assert others["MainThread"] == "idle"
     assert set(others.values()) <= {"idle", "waiting for the interpreter"}, others
-
-
-def test_one_worker_can_be_asked_for(waiting):
-    server, at = waiting
-    (worker,) = answer(at, f"/stacks?pid={answer(at, '/status.json')['workers'][0]['pid']}")["workers"]
-    assert worker["number"] == 1
     assert ask(at, f"/stacks?pid={server.process.pid}").status == 404
 
 
@@ -132,28 +118,23 @@ def test_text_is_for_people(waiting):
 
 def test_the_command_prints_each_thread(waiting):
     _, at = waiting
-    status, out, err = tailrace("threads", "--status", at.bind)
+    status, out, err = said_by("threads", "--status", at.bind)
     assert (status, err) == (0, "")
-    for state in (
-        "waiting (sleep)",
-        "waiting (lock)",
-        "sending",
-        "waiting for the interpreter",
-        "running, holds the interpreter",
-    ):
+    holds = "running, holds the interpreter"
+    for state in ("waiting (sleep)", "waiting (lock)", "sending", "waiting for the interpreter", holds):
         assert f": {state}\n    GET /" in out, out
     assert "      sleeps (" in out
-    status, out, _ = tailrace("threads", "--status", at.bind, "--json")
+    status, out, _ = said_by("threads", "--status", at.bind, "--json")
     assert status == 0
     assert json.loads(out).keys() == {"workers"}
-    assert tailrace("threads", TAILRACE_STATUS=at.bind)[0] == 0
+    assert said_by("threads", TAILRACE_STATUS=at.bind)[0] == 0
 
 
 def test_the_command_reads_a_process_by_its_number(waiting):
     server, at = waiting
     worker = answer(at, "/status.json")["workers"][0]["pid"]
     for pid in (server.process.pid, worker):
-        status, out, err = tailrace("threads", "--pid", str(pid))
+        status, out, err = said_by("threads", "--pid", str(pid))
         assert (status, err) == (0, "")
         assert f"worker 1, process {worker}: " in out
         assert "running, holds the interpreter\n      computes (" in out
@@ -162,88 +143,81 @@ def test_the_command_reads_a_process_by_its_number(waiting):
 
 def test_a_server_that_is_not_there_is_named_with_the_remedy(tmp_path):
     at = free_address()
-    status, _, err = tailrace("threads", "--status", at.bind)
+    status, _, err = said_by("threads", "--status", at.bind)
     assert status == 1
     assert f"no response from {at.bind}: Connection refused; was the server started with `--status {at.bind}`?" in err
-    assert tailrace("threads", "--status", f"unix:{tmp_path}/none")[0] == 1
-    status, _, err = tailrace("threads")
+    assert said_by("threads", "--status", f"unix:{tmp_path}/none")[0] == 1
+    status, _, err = said_by("threads")
     assert status == 2
     assert "no server address: name" in err
     assert "tailrace app:app --status 127.0.0.1:9000" in err
-    assert "process 4194305 does not exist" in tailrace("threads", "--pid", "4194305")[2]
-    assert "--status or --pid, not both" in tailrace("threads", "--pid", "1", "--status", "127.0.0.1:1")[2]
+    assert "process 4194305 does not exist" in said_by("threads", "--pid", "4194305")[2]
+    assert "--status or --pid, not both" in said_by("threads", "--pid", "1", "--status", "127.0.0.1:1")[2]
 
 
 def test_another_server_is_not_taken_for_tailrace():
     with Server("echo:app") as server:
-        status, _, err = tailrace("threads", "--status", server.address.bind)
+        status, _, err = said_by("threads", "--status", server.address.bind)
         assert status == 1
         assert "is not the --status address of Tailrace" in err
 
 
-def test_a_unix_socket_is_asked_too(tmp_path):
+def test_requests_in_greenlets_are_shown_without_stacks_and_a_unix_socket_is_asked_too(tmp_path):
     at = Address(path=str(tmp_path / "status.sock"))
-    with start(at=at):
-        status, out, _ = tailrace("threads", "--status", at.bind)
-        assert (status, out.startswith("worker 1, process ")) == (0, True)
-
-
-def test_requests_in_greenlets_are_shown_without_stacks(tmp_path):
     target = f"/comes_back?entered={tmp_path}/entered&computes={tmp_path}/computes"
-    with start("--gevent") as (server, at), asking(server, target) as client:
+    with start("--gevent", at=at) as (server, _), asking(server, target) as client:
         eventually((tmp_path / "entered").exists, "the request")
         (worker,) = answer(at, "/stacks")["workers"]
         assert "kill -URG" in worker["note"]
         (shown,) = [each for each in worker["threads"] if each["request"]]
         assert (shown["state"], shown["name"], shown["frames"]) == ("in a greenlet", "greenlet", [])
         assert any(each["thread"] == shown["thread"] and not each["request"] for each in worker["threads"])
+        status, out, _ = said_by("threads", "--status", at.bind)
+        assert (status, out.startswith("worker 1, process ")) == (0, True)
         (tmp_path / "computes").touch()
         assert client.response().body == b"ok"
 
 
-def test_a_worker_permits_the_processes_of_its_master_to_read_it(tmp_path):
-    """Yama has to be told so; where there is none, the call is what can be seen."""
-    at, trace = free_address(), tmp_path / "trace"
-    command = [need_tool("strace"), "-f", "-e", "trace=prctl", "-o", str(trace), sys.executable, "-m", "tailrace", APP]
-    command += ["--bind", "127.0.0.1:0", "--status", at.bind]
-    process = subprocess.Popen(command, cwd=APPS, stderr=subprocess.DEVNULL)
+@contextlib.contextmanager
+def started_by(*command):
+    """A server that this command starts, once it is ready: the process, and the addresses of the server and its status.
+    It must end as told."""
+    at, address = free_address(), free_address()
+    server = [sys.executable, "-m", "tailrace", APP, "--bind", address.bind, "--status", at.bind]
+    process = subprocess.Popen([*command, *server, "--graceful-timeout", "0"], cwd=APPS, stderr=subprocess.DEVNULL)
     try:
         eventually(lambda: is_ready(at), "it is ready", 60)
-        found = answer(at, "/status.json")
-        (worker,) = found["workers"]
-        asked = [line.split(maxsplit=1) for line in trace.read_text().splitlines() if "PR_SET_PTRACER" in line]
-        assert [(int(pid), call.partition(")")[0]) for pid, call in asked] == [
-            (worker["pid"], f"prctl(PR_SET_PTRACER, {found['master']}")
-        ]
-        os.kill(found["master"], signal.SIGTERM)
+        yield address, at
+        os.kill(document(at)["master"], signal.SIGTERM)
         assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_worker_permits_the_processes_of_its_master_to_read_it(tmp_path):
+    """Yama has to be told so; where there is none, the call is what can be seen."""
+    trace = tmp_path / "trace"
+    with started_by(need_tool("strace"), "-f", "-e", "trace=prctl", "-o", str(trace)) as (_, at):
+        found = document(at)
+        (worker,) = found["workers"]
+        asked = [line.split(maxsplit=1) for line in trace.read_text().splitlines() if "PR_SET_PTRACER" in line]
+        # strace may show only the beginning of a call.
+        assert [(int(pid), call.partition(")")[0].partition(" <")[0]) for pid, call in asked] == [
+            (worker["pid"], f"prctl(PR_SET_PTRACER, {found['master']}")
+        ]
 
 
 def test_a_refused_read_says_so_and_the_requests_are_shown():
     """The worker has made itself unreadable, as one has that was started as root with --user."""
-    at, address = free_address(), free_address()
-    command = [sys.executable, "-m", "tailrace", APP, "--bind", address.bind, "--status", at.bind]
-    if os.geteuid() == 0:
-        # Else root may read everything.
-        command = [need_tool("setpriv"), "--bounding-set=-sys_ptrace", *command]
-    process = subprocess.Popen([*command, "--graceful-timeout", "0"], cwd=APPS, stderr=subprocess.DEVNULL)
-    try:
-        eventually(lambda: is_ready(at), "it is ready", 60)
-        with Client(address) as client:
-            client.send(request("/hides"))
-            eventually(lambda: answer(at, "/stacks")["workers"][0]["error"], "the worker cannot be read")
-            (worker,) = answer(at, "/stacks")["workers"]
-            assert worker["error"].startswith(f"no permission to read the memory of process {worker['pid']}")
-            (shown,) = [each for each in worker["threads"] if each["request"]]
-            assert (shown["frames"], shown["holds_interpreter"]) == ([], None)
-            assert (shown["request"]["target"], shown["state"]) == ("/hides", "waiting")
-            text = ask(at, "/stacks?format=text").body.decode()
-            assert "no stacks: no permission" in text
-        process.terminate()
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.wait()
+    # Else root may read everything.
+    command = [need_tool("setpriv"), "--bounding-set=-sys_ptrace"] if os.geteuid() == 0 else []
+    with started_by(*command) as (address, at), Client(address) as client:
+        client.send(request("/hides"))
+        eventually(lambda: answer(at, "/stacks")["workers"][0]["error"], "the worker cannot be read")
+        (worker,) = answer(at, "/stacks")["workers"]
+        assert worker["error"].startswith(f"no permission to read the memory of process {worker['pid']}")
+        (shown,) = [each for each in worker["threads"] if each["request"]]
+        assert (shown["frames"], shown["holds_interpreter"]) == ([], None)
+        assert (shown["request"]["target"], shown["state"]) == ("/hides", "waiting")
+        assert "no stacks: no permission" in ask(at, "/stacks?format=text").body.decode()

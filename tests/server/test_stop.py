@@ -10,21 +10,15 @@ import subprocess
 import sys
 import threading
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from harness.addresses import free_address
 from harness.server import Server
+from harness.status import reachable
 from server.probes import asking, await_read, await_waiting, digest, eventually, pattern, reading, request, taken, told
 
 STOPS = [signal.SIGTERM, signal.SIGINT]
-
-
-def is_refused(server):
-    try:
-        server.address.connect().close()
-    except OSError:
-        return True
-    return False
 
 
 def begin_to_stop(server, number):
@@ -53,7 +47,7 @@ def test_in_flight_requests_finish_and_everything_else_ends(number, tmp_path):
         server.send_signal(number)
         idle.at_end(clean=True)
         fresh.at_end(clean=True)
-        eventually(lambda: is_refused(server), "new connections refused")
+        eventually(lambda: not reachable(server.address), "new connections refused")
         assert server.process.poll() is None
         gate.touch()
         answer = waits.response()
@@ -97,11 +91,9 @@ def test_a_body_on_its_way_is_received_and_answered():
         head.send(b"GET / HTTP/1.1\r\n")
         told(server, "/process")
         begin_to_stop(server, signal.SIGTERM)
-        head.send(b"Host: t\r\n\r\n")
-        assert head.response().body == b"pong"
+        assert head.ask(b"Host: t\r\n\r\n").body == b"pong"
         head.at_end(clean=True)
-        client.send(bytes(999_000))
-        answer = client.response()
+        answer = client.ask(bytes(999_000))
         assert answer.status == 200
         assert answer.connection == {"close"}
         client.at_end(clean=True)
@@ -180,13 +172,12 @@ def test_an_embedded_server_that_cuts_connections_leaves_no_descriptor():
 
     def cycle():
         with ExitStack() as clients:
-            with tailrace.serve_in_thread(app, graceful_timeout=0.1) as url:
-                host, _, port = url.removeprefix("http://").partition(":")
+            with tailrace.serve_in_thread(app, graceful_timeout=0.1) as server:
                 half = request("/", "Content-Length: 5") + b"ab"
                 for sent in [b"GET / HTTP/1.1\r\nHo", half, b""]:
-                    client = clients.enter_context(socket.create_connection((host, int(port)), 5))
+                    client = clients.enter_context(socket.create_connection(server.address, 5))
                     client.sendall(sent)
-                with socket.create_connection((host, int(port)), 5) as client:
+                with socket.create_connection(server.address, 5) as client:
                     client.sendall(request("/"))
                     assert client.recv(100)
 
@@ -213,6 +204,7 @@ def named(log):
     return [found for line in lines for found in re.findall(r"(\S+ \S+) \((\d+\.\d{3}) s\)", line)]
 
 
+@pytest.mark.nightly(gate=3)
 @pytest.mark.parametrize("arguments", [(), ("--gevent",), ("--workers", "2")], ids=" ".join)
 @pytest.mark.parametrize("twice", [False, True], ids=["late", "twice"])
 def test_each_request_that_is_cut_is_logged_once_and_named(tmp_path, arguments, twice):
@@ -231,7 +223,7 @@ def test_each_request_that_is_cut_is_logged_once_and_named(tmp_path, arguments, 
         eventually(lambda: sum(told(server, "/seen?gate=/nowhere/never") for _ in range(4)), "the request in flight")
         server.send_signal(signal.SIGTERM)
         if twice:
-            eventually(lambda: is_refused(server), "the stop")
+            eventually(lambda: not reachable(server.address), "the stop")
             server.send_signal(signal.SIGINT)
         assert server.wait() == 0
         log = server.log
@@ -248,7 +240,7 @@ def test_each_request_that_is_cut_is_logged_once_and_named(tmp_path, arguments, 
     if not twice:
         times = [entry["duration_ms"] / 1000 for entry in (waiting, stream)]
         times += [float(seconds) for request, seconds in named(log) if request.startswith("GET")]
-        assert all(0.5 <= seconds < 30 for seconds in times)
+        assert all(seconds >= 0.5 for seconds in times)
 
 
 def test_at_most_twenty_are_named_in_a_line_and_all_are_named():
@@ -263,24 +255,22 @@ def test_at_most_twenty_are_named_in_a_line_and_all_are_named():
 
 
 def test_a_request_that_debug_cuts_is_logged_once_and_named(tmp_path):
-    path = tmp_path / "log"
+    path, entered = tmp_path / "log", tmp_path / "entered"
+    target = f"/sleeps?entered={entered}"
     options = {"access_log": path, "access_log_format": "json"}
-    with Server("srv_shapes:app", "--debug", **options) as server, asking(server, "/sleep?seconds=60") as client:
-        eventually(lambda: "select" in wchan(server.pid) or "futex" in wchan(server.pid), "the application")
+    with Server("srv_waits:app", "--debug", **options) as server, asking(server, target) as client:
+        eventually(entered.exists, "the application")
+        # CPython runs no handler of a signal that arrives just before the sleep begins.
+        stat = Path(f"/proc/{server.pid}/stat")
+        eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S", "the sleep of the main thread")
         server.send_signal(signal.SIGTERM)
         eventually(lambda: "finishing the requests in flight" in server.log, "the first signal")
         server.send_signal(signal.SIGINT)
         assert client.response().status == 503
         assert server.wait() == 0
-        assert [request for request, _ in named(server.log)] == ["GET /sleep?seconds=60"]
+        assert [request for request, _ in named(server.log)] == [f"GET {target}"]
     (entry,) = entries(path)
-    assert (entry["target"], entry["status"], entry["ending"]) == ("/sleep?seconds=60", 503, "cut")
-
-
-def wchan(pid):
-    """Where the kernel has the process wait."""
-    with open(f"/proc/{pid}/wchan") as file:
-        return file.read()
+    assert (entry["target"], entry["status"], entry["ending"]) == (target, 503, "cut")
 
 
 EMBEDDED = """
@@ -330,7 +320,7 @@ def test_an_embedded_server_logs_and_names_what_it_cuts(tmp_path, kind, status):
 @pytest.mark.parametrize(("graceful", "then"), [(30, "finishing the requests in flight"), (0, "stopping now")])
 def test_a_server_serves_on_for_its_shutdown_delay_and_is_not_ready(graceful, then):
     status, agent = free_address(), free_address()
-    options = {"shutdown_delay": 2, "graceful_timeout": graceful, "status": status, "agent": agent}
+    options = {"shutdown_delay": 2, "graceful_timeout": graceful, "status": status, "haproxy_agent": agent}
     with Server("srv_processes:app", "--workers", "1", **options) as server:
         assert server.logged("worker 1 (pid ")
         server.send_signal(signal.SIGTERM)

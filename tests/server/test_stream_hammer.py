@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from harness.server import Server
-from harness.uploads import chunk, head
-from server.probes import asking, await_waiting, descriptors, digest, eventually, open_gate, told
+from harness.uploads import head
+from server.probes import chunked, descriptors, digest, eventually, in_pieces, request, run_at_once, told
 
 KINDS = ["sum", "sum", "back", "left", "get"]
 ENDS = ["close", "half-close", "malformed", "stay"]
@@ -18,7 +18,7 @@ def made(numbers, place):
     """A request, and what must be in its response."""
     kind = numbers.choice(KINDS)
     if kind == "get":
-        return f"GET /?{place} HTTP/1.1\r\nHost: h\r\n\r\n".encode(), lambda body: body == b"pong"
+        return request(f"/?{place}"), lambda body: body == b"pong"
     body = numbers.randbytes(numbers.choice([0, 1, 500, 5_000, 70_000, 300_000]))
     target, expected = "/back", digest(body)
     if kind != "back":
@@ -30,21 +30,7 @@ def made(numbers, place):
 
     if numbers.random() < 0.5:
         return head(target=target, length=len(body)) + body, is_expected
-    coded, at = [], 0
-    while at < len(body):
-        coded.append(chunk(piece := body[at : at + numbers.randint(1, 40_000)]))
-        at += len(piece)
-    return head(target=target) + b"".join(coded) + chunk(b""), is_expected
-
-
-def send_in_pieces(client, data, numbers):
-    at = 0
-    while at < len(data):
-        step = numbers.choice([1, 3, 50, 1000, 30_000, 200_000])
-        if not client.send(data[at : at + step]):
-            # The server has said that it closes, and has closed.
-            return
-        at += step
+    return head(target=target) + chunked(body, numbers), is_expected
 
 
 def converse(server, numbers, rounds):
@@ -54,7 +40,7 @@ def converse(server, numbers, rounds):
         for turn in range(rounds):
             batch = [made(numbers, f"{turn}-{place}") for place in range(numbers.randint(1, 5))]
             data = b"".join(wire for wire, _ in batch)
-            sender = threading.Thread(target=send_in_pieces, args=(client, data, random.Random(numbers.random())))
+            sender = threading.Thread(target=in_pieces, args=(client, data, random.Random(numbers.random())))
             sender.start()
             try:
                 for _, is_expected in batch:
@@ -69,8 +55,7 @@ def converse(server, numbers, rounds):
                 sender.join()
         end = numbers.choice(ENDS)
         if end == "malformed":
-            client.send(head(target="/raise") + b"5\r\nhello\r\nnonsense\r\n")
-            assert client.response().status == 400
+            assert client.ask(head(target="/raise") + b"5\r\nhello\r\nnonsense\r\n").status == 400
             client.at_end()
         elif end != "stay":
             client.send(head(target="/raise", length=1000 if numbers.random() < 0.5 else None) + b"5\r\nhel")
@@ -85,6 +70,7 @@ def hammer(server, number):
     return sum(converse(server, numbers, 4) for _ in range(8))
 
 
+@pytest.mark.nightly(gate=1)
 @pytest.mark.parametrize("threads, connections", [(8, 40), (64, 40), (1, 10)])
 def test_every_streamed_body_belongs_to_its_request(threads, connections):
     with Server("stream_app:app", "--stream-body", threads=threads) as server:
@@ -96,10 +82,5 @@ def test_every_streamed_body_belongs_to_its_request(threads, connections):
         eventually(lambda: descriptors(server) <= before, "descriptors closed")
         assert told(server, "/process")["most_running"] <= threads
         # No thread is left in a read.
-        waiting = [asking(server, "/wait?gate=after") for _ in range(threads - 1)]
-        await_waiting(server, "after", threads - 1)
-        open_gate(server, "after")
-        assert {client.response().status for client in waiting} <= {200}
-        for client in waiting:
-            client.close()
+        run_at_once(server, "after", threads)
         assert "Traceback" not in server.log

@@ -1,6 +1,8 @@
 """TLS: which certificate a client gets and what it has to show, with curl, OpenSSL and Python's ssl as clients."""
 
+import contextlib
 import datetime
+import functools
 import json
 import os
 import re
@@ -9,17 +11,21 @@ import socket
 import ssl
 import struct
 import subprocess
-import sys
 import time
 import urllib.request
 import warnings
+from dataclasses import replace
 
 import pytest
 import trustme
+from harness import encrypted
 from harness.addresses import free_address
 from harness.encrypted import authority_in
-from harness.operated import Checking, Operated
+from harness.operated import Checking, Operated, operating
+from harness.programs import tailrace
 from harness.server import Server
+from harness.status import answer
+from harness.status import ask as status_ask
 from harness.tools import need_tool
 from harness.wire import Broken, Client
 from server.probes import eventually
@@ -58,25 +64,62 @@ def app(environ, start_response):
     start_response("200 OK", [*fields, ("Content-Length", str(len(body)))])
     return [body]
 """
+LARGE = b"0123456789" * 400_000
+
+
+def some_authority(directory):
+    (directory / "tls").mkdir()
+    return authority_in(directory / "tls")
 
 
 @pytest.fixture
 def authority(tmp_path):
-    (tmp_path / "tls").mkdir()
-    return authority_in(tmp_path / "tls")
+    return some_authority(tmp_path)
+
+
+def served(directory, authority, *arguments, address=None, certificates=True, **options):
+    (directory / "app.py").write_text(APP)
+    address = address or free_address()
+    files = ("--certfile", str(authority.chain), "--keyfile", str(authority.key)) if certificates else ()
+    bind = () if "--bind" in arguments else ("--bind", f"https://{address.place}")
+    return Server("app:app", *arguments, *bind, *files, address=address, directory=directory, **options)
 
 
 @pytest.fixture
 def serve(tmp_path, authority):
-    (tmp_path / "app.py").write_text(APP)
+    return functools.partial(served, tmp_path, authority)
 
-    def serve(*arguments, address=None, certificates=True, **options):
-        address = address or free_address()
-        files = ("--certfile", str(authority.chain), "--keyfile", str(authority.key)) if certificates else ()
-        bind = () if "--bind" in arguments else ("--bind", f"https://{address.place}")
-        return Server("app:app", *arguments, *bind, *files, address=address, directory=tmp_path, **options)
 
-    return serve
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A server with default settings, and the authority of its certificate."""
+    directory = tmp_path_factory.mktemp("shared")
+    authority = some_authority(directory)
+    with served(directory, authority) as server:
+        yield server, authority
+
+
+MODES = [
+    (),
+    ("--stream-body",),
+    ("--gevent",),
+    ("--gevent", "--stream-body"),
+    ("--debug",),
+    ("--debug", "--stream-body"),
+]
+
+
+@pytest.fixture(scope="module", params=MODES, ids=" ".join)
+def in_each_mode(request, tmp_path_factory):
+    """A server in each mode; idle connections are kept for long."""
+    directory = tmp_path_factory.mktemp("mode")
+    authority = some_authority(directory)
+    with served(directory, authority, *request.param, "--keepalive-timeout", "600") as server:
+        yield server, authority
+
+
+def serves_on(server, authority):
+    assert environ(server, authority.client())["HTTPS"] == "on"
 
 
 def connect(server, context, *, host="localhost", session=None):
@@ -94,10 +137,8 @@ def connect_to(address, context, host, session=None):
 
 
 def ask(sock, target="/", *fields):
-    client = Client.__new__(Client)
-    client.sock, client.buffer, client.ended, client.reset = sock, b"", False, False
-    client.send("\r\n".join([f"GET {target} HTTP/1.1", "Host: localhost", *fields, "", ""]).encode())
-    return client.response()
+    client = Client.on(sock)
+    return client.ask("\r\n".join([f"GET {target} HTTP/1.1", "Host: localhost", *fields, "", ""]).encode())
 
 
 def environ(server, context, **options):
@@ -117,40 +158,39 @@ def openssl(server, *arguments, sent=b""):
     ).stdout.decode(errors="replace")
 
 
-@pytest.mark.parametrize("tls", ["1.2", "1.3"])
-def test_the_application_sees_what_the_handshake_has_shown(serve, authority, tls):
-    with serve() as server:
-        found = environ(server, authority.client(tls=tls))
-        ciphers = {"1.3": "TLS_AES_256_GCM_SHA384", "1.2": "ECDHE-ECDSA-AES256-GCM-SHA384"}
-        expected = {"HTTPS": "on", "wsgi.url_scheme": "https", "SSL_PROTOCOL": f"TLSv{tls}", "SSL_TLS_SNI": "localhost"}
-        assert expected.items() <= found.items()
-        assert found["SSL_CIPHER"] == ciphers[tls]
-        assert found["SSL_CLIENT_VERIFY"] == "NONE"
-        assert found["SERVER_PORT"] == str(server.address.port)
-        # Without a name.
-        context = authority.client()
-        context.check_hostname = False
-        assert "SSL_TLS_SNI" not in environ(server, context, host=None)
+@pytest.mark.parametrize(
+    ("tls", "cipher"), [("1.2", "ECDHE-ECDSA-AES256-GCM-SHA384"), ("1.3", "TLS_AES_256_GCM_SHA384")]
+)
+def test_the_application_sees_what_the_handshake_has_shown(shared, tls, cipher):
+    server, authority = shared
+    found = environ(server, authority.client(tls=tls))
+    expected = {"HTTPS": "on", "wsgi.url_scheme": "https", "SSL_PROTOCOL": f"TLSv{tls}", "SSL_TLS_SNI": "localhost"}
+    expected |= {"SSL_CIPHER": cipher, "SSL_CLIENT_VERIFY": "NONE", "SERVER_PORT": str(server.address.port)}
+    assert expected.items() <= found.items()
+    # Without a name.
+    context = authority.client()
+    context.check_hostname = False
+    assert "SSL_TLS_SNI" not in environ(server, context, host=None)
 
 
-def test_curl_trusts_it_and_gets_whole_bodies_both_ways(serve, authority, tmp_path):
+def test_curl_trusts_it_and_gets_whole_bodies_both_ways(shared, tmp_path):
     need_tool("curl")
+    server, authority = shared
     (tmp_path / "sent").write_bytes(os.urandom(3_000_000))
-    with serve() as server:
-        url = f"https://localhost:{server.address.port}"
-        curl = ["curl", "-sS", "--fail", "--cacert", str(authority.root)]
-        got = subprocess.check_output([*curl, f"{url}/large"], timeout=30)
-        assert got == b"0123456789" * 400_000
-        echoed = subprocess.check_output([*curl, "--data-binary", f"@{tmp_path / 'sent'}", f"{url}/echo"], timeout=30)
-        assert echoed == (tmp_path / "sent").read_bytes()
+    url = f"https://localhost:{server.address.port}"
+    curl = ["curl", "-sS", "--fail", "--cacert", str(authority.root)]
+    assert subprocess.check_output([*curl, f"{url}/large"], timeout=30) == LARGE
+    echoed = subprocess.check_output([*curl, "--data-binary", f"@{tmp_path / 'sent'}", f"{url}/echo"], timeout=30)
+    assert echoed == (tmp_path / "sent").read_bytes()
 
 
 def test_a_client_gets_the_certificate_of_the_name_that_it_asks_for(serve, authority):
-    for name, hosts in (("one-", ["one.example"]), ("wild-", ["*.wild.example"])):
-        authority.write(authority.made.issue_cert(*hosts), name)
-    files = [authority.directory / f"{name}{kind}.pem" for name in ("one-", "wild-") for kind in ("chain", "key")]
-    more = ("--certfile", str(files[0]), "--keyfile", str(files[1]), "--certfile", str(files[2]), "--keyfile")
-    with serve(*more, str(files[3])) as server:
+    more = []
+    for name, host in (("one-", "one.example"), ("wild-", "*.wild.example")):
+        authority.write(authority.made.issue_cert(host), name)
+        for option, kind in (("--certfile", "chain"), ("--keyfile", "key")):
+            more += [option, str(authority.directory / f"{name}{kind}.pem")]
+    with serve(*more) as server:
         context = authority.client()
         for host in ("one.example", "a.wild.example", "localhost"):
             assert environ(server, context, host=host)["SSL_TLS_SNI"] == host
@@ -159,27 +199,31 @@ def test_a_client_gets_the_certificate_of_the_name_that_it_asks_for(serve, autho
             connect(server, context, host="b.a.wild.example")
 
 
-def test_old_versions_are_refused(serve, authority):
+def test_old_versions_are_refused(shared, serve, authority):
     with serve("--tls-min", "1.3") as server:
         assert environ(server, authority.client(tls="1.3"))["SSL_PROTOCOL"] == "TLSv1.3"
         with pytest.raises(ssl.SSLError, match=r"(?i)protocol.version"):
             connect(server, authority.client(tls="1.2"))
-    with serve() as server:
-        said = openssl(server, "-tls1_1", "-cipher", "ALL:@SECLEVEL=0")
-        assert re.search("alert (protocol version|handshake failure)", said), said
-        assert environ(server, authority.client())["HTTPS"] == "on", "it serves on"
+    said = openssl(shared[0], "-tls1_1", "-cipher", "ALL:@SECLEVEL=0")
+    assert re.search("alert (protocol version|handshake failure)", said), said
+    serves_on(*shared)
 
 
-def test_only_http_1_1_is_negotiated(serve, authority):
-    with serve() as server:
-        both = authority.client()
-        both.set_alpn_protocols(["h2", "http/1.1"])
-        with connect(server, both) as sock:
-            assert sock.selected_alpn_protocol() == "http/1.1"
-        other = authority.client()
-        other.set_alpn_protocols(["h2"])
-        with pytest.raises(ssl.SSLError, match=r"(?i)no.application.protocol"):
-            connect(server, other)
+def test_only_http_1_is_negotiated(shared):
+    server, authority = shared
+    context = authority.client()
+    # The last as curl -0 does it.
+    for offered, selected in (
+        (["h2", "http/1.1"], "http/1.1"),
+        (["http/1.0", "http/1.1"], "http/1.1"),
+        (["http/1.0"], "http/1.0"),
+    ):
+        context.set_alpn_protocols(offered)
+        with connect(server, context) as sock:
+            assert sock.selected_alpn_protocol() == selected
+    context.set_alpn_protocols(["h2"])
+    with pytest.raises(ssl.SSLError, match=r"(?i)no.application.protocol"):
+        connect(server, context)
 
 
 def test_clients_show_certificates(serve, authority, tmp_path):
@@ -216,37 +260,56 @@ def test_clients_show_certificates(serve, authority, tmp_path):
 
 
 @pytest.mark.parametrize("tls", ["1.2", "1.3"])
-def test_a_session_is_resumed_by_any_worker_and_after_a_reload(tmp_path, authority, serve, tls):
-    (tmp_path / "app.py").write_text(APP)
-    address = free_address()
-    arguments = ("app:app", "--workers", "3", "--certfile", str(authority.chain), "--keyfile", str(authority.key))
-    arguments += ("--bind", f"https://{address.place}")
-    with Operated(tmp_path, *arguments, address=address, binds=False) as server:
-        server.logged("ready in", 3)
-        context = authority.client(tls=tls)
-        with connect(server, context) as sock:
-            first = json.loads(ask(sock).body)["pid"]
-            assert not sock.session_reused
-            session = sock.session
-        served = {first}
+def test_a_session_is_resumed_by_any_worker_and_after_a_reload(operated, authority, tls):
+    server, _, _ = operated
+    context = authority.client(tls=tls)
+    with connect(server, context) as sock:
+        served = {json.loads(ask(sock).body)["pid"]}
+        assert not sock.session_reused
+        session = sock.session
 
-        def resumes():
+    def resumes():
+        with connect(server, context, session=session) as sock:
+            served.add(json.loads(ask(sock).body)["pid"])
+            assert sock.session_reused
+        return len(served) > 1
+
+    server.until(resumes, "another worker")
+    server.tell(signal.SIGHUP)
+    server.logged("reload complete")
+    resumes()
+    server.stop()
+
+
+@pytest.mark.parametrize("tls", ["1.2", "1.3"])
+@pytest.mark.parametrize("mode", ["required", "optional"])
+def test_a_client_certificate_is_checked_at_each_handshake(serve, authority, tmp_path, tls, mode):
+    clients = tmp_path / "clients.pem"
+    made = trustme.CA()
+    made.cert_pem.write_to_path(str(clients))
+    made.issue_cert("alice@example.com").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "alice.pem"))
+    context = authority.client(tls=tls)
+    context.load_cert_chain(str(tmp_path / "alice.pem"))
+    with serve("--client-ca", str(clients), "--client-cert", mode) as server:
+        session = None
+        for _ in range(2):
             with connect(server, context, session=session) as sock:
-                served.add(json.loads(ask(sock).body)["pid"])
-                assert sock.session_reused
-            return len(served) > 1
+                assert json.loads(ask(sock).body)["SSL_CLIENT_VERIFY"] == "SUCCESS"
+                assert not sock.session_reused
+                session = sock.session
+        assert session is None or not session.has_ticket
+        # The authority is removed.
+        trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+        (tmp_path / "other.pem").rename(clients)
 
-        server.until(resumes, "another worker")
-        server.tell(signal.SIGHUP)
-        server.logged("reload complete")
-        resumes()
-        server.stop()
+        def is_refused():
+            try:
+                environ(server, context, session=session)
+            except (ssl.SSLError, ConnectionError):
+                return True
+            return False
 
-
-def test_an_ocsp_response_is_sent_with_the_certificate(serve, tmp_path):
-    (tmp_path / "response.der").write_bytes(b"0\x03\n\x01\x01")
-    with serve("--ocsp-file", str(tmp_path / "response.der")) as server:
-        assert "OCSP response: no response" not in openssl(server, "-status")
+        eventually(is_refused, "the new authorities")
 
 
 def test_keys_may_be_encrypted_and_of_any_form(tmp_path, authority, serve):
@@ -258,31 +321,23 @@ def test_keys_may_be_encrypted_and_of_any_form(tmp_path, authority, serve):
         "sec1": ["openssl", "ec"],
     }
     (tmp_path / "password").write_text("secret\n")
-    (tmp_path / "app.py").write_text(APP)
+    more = ["--keyfile-password-file", str(tmp_path / "password")]
     for name, command in forms.items():
         key = tmp_path / f"{name}.pem"
         subprocess.run([*command, "-in", str(authority.key), "-out", str(key)], check=True, capture_output=True)
-        more = ("--certfile", str(authority.chain), "--keyfile", str(key), "--keyfile-password-file")
-        with serve(*more, str(tmp_path / "password"), certificates=False) as server:
-            assert environ(server, authority.client())["HTTPS"] == "on", name
+        more += ["--certfile", str(authority.chain), "--keyfile", str(key)]
+    # One that cannot be read ends the start.
+    with serve(*more, certificates=False) as server:
+        serves_on(server, authority)
 
 
 def refused(tmp_path, *arguments):
-    done = subprocess.run(
-        ["tailrace", "app:app", *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": f"{os.path.dirname(os.sys.executable)}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = tailrace("app:app", *arguments, cwd=tmp_path)
     assert done.returncode == 2, done
     return done.stderr
 
 
 def test_what_cannot_be_served_is_one_sentence_at_the_start(tmp_path, authority):
-    (tmp_path / "app.py").write_text(APP)
     bind = ("--bind", "https://127.0.0.1:0")
     other = authority_in(tmp_path)
     encrypted = tmp_path / "encrypted.pem"
@@ -290,11 +345,21 @@ def test_what_cannot_be_served_is_one_sentence_at_the_start(tmp_path, authority)
     subprocess.run([*command, str(encrypted)], check=True, capture_output=True)
     (tmp_path / "wrong").write_text("wrong")
     (tmp_path / "empty.pem").write_text("")
+    (tmp_path / "half.pem").write_bytes(authority.chain.read_bytes()[:400])
+    (tmp_path / "begun.pem").write_text("-----BEGIN CERTIF")
     chain, key = ("--certfile", str(authority.chain)), ("--keyfile", str(authority.key))
     for arguments, said in (
         ((), "needs a certificate; add --certfile and --keyfile, or --self-signed for development"),
         (("--certfile", "absent.pem"), "absent.pem: cannot be read: no such file or directory"),
         (("--certfile", str(tmp_path / "empty.pem")), "has no certificate; it must be PEM"),
+        (
+            ("--certfile", str(tmp_path / "half.pem")),
+            "half.pem: is not valid PEM: -----END CERTIFICATE----- is missing; the file may be incomplete",
+        ),
+        (
+            ("--certfile", str(tmp_path / "begun.pem")),
+            'begun.pem: is not valid PEM: the line "-----BEGIN CERTIF" is malformed; the file may be incomplete',
+        ),
         (chain, "chain.pem: has no private key; it must be PEM"),
         ((*chain, "--keyfile", str(other.key)), "the private key is not that of the certificate in"),
         ((*chain, "--keyfile", str(encrypted)), "is encrypted; name a file with its password"),
@@ -307,11 +372,13 @@ def test_what_cannot_be_served_is_one_sentence_at_the_start(tmp_path, authority)
         ((*chain, *key, "--client-ca", str(authority.key)), "has no certificate"),
     ):
         assert said in refused(tmp_path, *bind, *arguments), arguments
+    for arguments in ((*bind, *key), ("--bind", "127.0.0.1:0", *key), ("--debug", "--bind", "127.0.0.1:0", *key)):
+        assert "--keyfile is set without --certfile; set --certfile" in refused(tmp_path, *arguments)
     assert "--redirect-http needs an https:// address" in refused(tmp_path, "--redirect-http", "127.0.0.1:0")
     said = refused(tmp_path, "--status", "https://127.0.0.1:0")
     assert "--status https://127.0.0.1:0 needs a certificate; add --certfile" in said
     assert "HAProxy asks its agents in plain text" in refused(
-        tmp_path, "--bind", "127.0.0.1:0", "--agent", "https://:1"
+        tmp_path, "--bind", "127.0.0.1:0", "--haproxy-agent", "https://:1"
     )
 
 
@@ -367,20 +434,35 @@ def test_a_certificate_that_changes_is_served_and_connections_stay(operated, aut
         (live / "key.pem").write_bytes(authority.key.read_bytes())
         server.logged("is not that of the certificate in")
         assert {serial(server, context) for _ in range(8)} == {now}
-    server.stop()
-    assert server.process.returncode == 0
+    assert server.stop() == 0
 
 
-def test_a_client_without_tls_is_told_and_one_with_tls_elsewhere_is_logged(serve, authority):
-    with serve() as server:
-        with server.address.connect_plain() as sock:
-            sock.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-            said = b""
-            while data := sock.recv(4096):
-                said += data
-        assert said.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-        assert said.endswith(b"\r\n\r\nThis port serves HTTPS. Write https:// instead of http://.")
-        assert environ(server, authority.client())["HTTPS"] == "on"
+def test_a_certificate_is_renewed_though_another_one_cannot_be_used(serve, authority):
+    past = datetime.datetime.now(tz=datetime.timezone.utc) - datetime.timedelta(days=1)
+    authority.write(authority.made.issue_cert("other.example", not_after=past), "other-")
+    other = authority.directory / "other-chain.pem"
+    files = ("--certfile", str(other), "--keyfile", str(authority.directory / "other-key.pem"))
+    with serve(
+        "--certfile", str(authority.chain), "--keyfile", str(authority.key), *files, certificates=False
+    ) as server:
+        context = authority.client()
+        for is_malformed in (False, True):
+            if is_malformed:
+                other.write_text("-----BEGIN CERTIFICATE-----\nnonsense")
+            before = serial(server, context)
+            authority.write(authority.made.issue_cert("localhost"))
+            eventually(lambda before=before: serial(server, context) != before, "the new certificate")
+        assert server.logged("other-chain.pem: is not valid PEM")
+        assert server.log.count(f"certificate {other} (") == 1, "it is announced at the start alone"
+
+
+def test_a_client_without_tls_is_told_and_one_with_tls_elsewhere_is_logged(shared, serve, authority):
+    with shared[0].address.connect_plain() as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        said = Client.on(sock).rest()
+    assert said.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert said.endswith(b"\r\n\r\nThis port serves HTTPS. Write https:// instead of http://.")
+    serves_on(*shared)
     plain = free_address()
     with serve("--bind", plain.place, address=plain, certificates=False) as server:
         for _ in range(2):
@@ -396,18 +478,13 @@ def test_a_proxy_header_comes_before_the_handshake(serve, authority):
     with serve(*bind, "--trusted-proxies", "127.0.0.1", address=address) as server:
         header = b"\r\n\r\n\0\r\nQUIT\n" + bytes((0x21, 0x11)) + struct.pack("!H", 12)
         header += socket.inet_aton("192.0.2.9") + socket.inet_aton("192.0.2.1") + struct.pack("!HH", 4711, 443)
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        tls = authority.client().wrap_bio(incoming, outgoing, server_hostname="localhost")
-        with pytest.raises(ssl.SSLWantReadError):
-            tls.do_handshake()
-        hello = outgoing.read()
+        hello = hello_of(authority)
         # In one piece, apart, and byte by byte.
         for pieces in ([header + hello], [header, hello], [bytes((byte,)) for byte in header + hello]):
             with server.address.connect_plain() as sock:
                 for piece in pieces:
                     sock.sendall(piece)
                 assert sock.recv(3) == b"\x16\x03\x03"
-
         with server.address.connect_plain() as sock:
             sock.sendall(header)
             with authority.client().wrap_socket(sock, server_hostname="localhost") as encrypted:
@@ -416,80 +493,72 @@ def test_a_proxy_header_comes_before_the_handshake(serve, authority):
                 assert found["SSL_PROTOCOL"] == "TLSv1.3"
 
 
-def test_http_is_redirected_and_browsers_are_told_to_stay(serve, authority, tmp_path):
+def test_http_is_redirected(serve):
     plain = free_address()
-    (tmp_path / "hooks").mkdir()
-    more = ("--redirect-http", plain.place, "--hsts", "600; includeSubDomains")
-    with serve(*more) as server:
+    challenges = "/.well-known/acme-challenge/"
+    with serve("--redirect-http", plain.place) as server:
         port = server.address.port
         for target, host, location in (
             ("/a/b?c=d", "shop.example", f"https://shop.example:{port}/a/b?c=d"),
             ("/", "shop.example:8080", f"https://shop.example:{port}/"),
             ("/%0d%0aX:y", "[::1]:80", f"https://[::1]:{port}/%0d%0aX:y"),
             ("http://other.example/x", "other.example", f"https://other.example:{port}/x"),
+            *(
+                (f"{challenges}{rest}", "a", f"https://a:{port}{challenges}{rest}")
+                for rest in ("../../env", "%2e%2e/env", "..%2fenv", "token/", "")
+            ),
         ):
             with Client(plain) as client:
                 client.send(f"POST {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 3\r\n\r\nabc".encode())
                 response = client.response()
                 assert (response.status, response["Location"]) == (308, location)
-                assert "Strict-Transport-Security" not in response
-        with Client(plain) as client:
-            client.send(b"GET / HTTP/1.0\r\n\r\n")
-            assert client.response(version="1.0").status == 400
-        with Client(plain) as client:
-            client.send(b"GET /.well-known/acme-challenge/token HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert client.response().status == 200
-        with connect(server, authority.client()) as sock:
-            for target in ("/", "/large"):
-                assert ask(sock, target)["Strict-Transport-Security"] == "max-age=600; includeSubDomains"
-            broken = Client.__new__(Client)
-            broken.sock, broken.buffer, broken.ended, broken.reset = sock, b"", False, False
-            broken.send(b"nonsense\r\n\r\n")
-            response = broken.response()
-            assert (response.status, response["Strict-Transport-Security"]) == (400, "max-age=600; includeSubDomains")
+        for sent, version, status in (
+            ("GET / HTTP/1.0\r\n\r\n", "1.0", 400),
+            (f"GET {challenges}to-ken_1 HTTP/1.1\r\nHost: a\r\n\r\n", "1.1", 200),
+        ):
+            with Client(plain) as client:
+                assert client.ask(sent.encode(), version=version).status == status
 
 
 def wire(server, context, target, version="1.1"):
-    client = Client.__new__(Client)
-    client.sock, client.buffer, client.ended, client.reset = connect(server, context), b"", False, False
+    client = Client.on(connect(server, context))
     client.send(f"GET {target} HTTP/{version}\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
     return client
 
 
 @pytest.mark.parametrize("tls", ["1.2", "1.3"])
-def test_a_client_sees_whether_a_response_is_whole(serve, authority, tls):
+def test_a_client_sees_whether_a_response_is_whole(shared, tls):
+    server, authority = shared
     context = authority.client(tls=tls)
-    with serve() as server:
-        with wire(server, context, "/until-close", "1.0") as client:
-            assert client.response(version="1.0").body == b"y" * 50_000 + b"z" * 50_000
-            client.at_end(clean=True)
-        for target, version in (("/short", "1.1"), ("/breaks", "1.1"), ("/breaks", "1.0")):
-            with wire(server, context, target, version) as client, pytest.raises(Broken) as broken:
-                client.response(version=version)
-            # Else the framing shows it.
-            assert broken.value.reset or version == "1.1", (target, version)
+    with wire(server, context, "/until-close", "1.0") as client:
+        assert client.response(version="1.0").body == b"y" * 50_000 + b"z" * 50_000
+        client.at_end(clean=True)
+    for target, version in (("/short", "1.1"), ("/breaks", "1.1"), ("/breaks", "1.0")):
+        with wire(server, context, target, version) as client, pytest.raises(Broken) as broken:
+            client.response(version=version)
+        # Else the framing shows it.
+        assert broken.value.reset or version == "1.1", (target, version)
 
 
-def test_the_end_of_a_large_response_is_seen_by_a_slow_client(serve, authority):
-    with serve() as server, wire(server, authority.client(), "/large") as client:
+def test_the_end_of_a_large_response_is_seen_by_a_slow_client(shared):
+    server, authority = shared
+    with wire(server, authority.client(), "/large") as client:
         time.sleep(0.3)
-        response = client.response()
-        assert response.body == b"0123456789" * 400_000
+        assert client.response().body == LARGE
         client.at_end(clean=True)
 
 
 class Raw:
-    """A connection whose encrypted bytes pass through the hands of the test."""
+    """A connection whose encrypted bytes pass through the hands of the test, a byte at a time or so many."""
 
-    def __init__(self, sock, authority):
-        self.sock = sock
+    def __init__(self, sock, authority, *, tls="", step=1):
+        self.sock, self.size = sock, step
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = authority.client().wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+        self.tls = authority.client(tls=tls).wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
 
     def send(self):
-        """Byte by byte."""
-        for byte in self.outgoing.read():
-            self.sock.sendall(bytes((byte,)))
+        while piece := self.outgoing.read(self.size):
+            self.sock.sendall(piece)
 
     def step(self, action):
         while True:
@@ -497,30 +566,55 @@ class Raw:
                 return action()
             except ssl.SSLWantReadError:
                 self.send()
-                received = self.sock.recv(1)
+                received = self.sock.recv(self.size)
                 if received:
                     self.incoming.write(received)
                 else:
                     self.incoming.write_eof()
 
 
-def test_a_handshake_may_arrive_byte_by_byte(serve, authority):
-    with serve() as server, server.address.connect_plain() as sock:
+def hello_of(authority):
+    """The first message of a handshake."""
+    raw = Raw(None, authority)
+    with pytest.raises(ssl.SSLWantReadError):
+        raw.tls.do_handshake()
+    return raw.outgoing.read()
+
+
+def test_a_handshake_may_arrive_byte_by_byte_and_the_end_with_its_last(shared):
+    server, authority = shared
+    with server.address.connect_plain() as sock:
         raw = Raw(sock, authority)
         raw.step(raw.tls.do_handshake)
         raw.tls.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         raw.send()
         assert raw.step(lambda: raw.tls.read(12)) == b"HTTP/1.1 200"
-
-
-def test_an_end_that_comes_with_the_last_of_the_handshake_is_seen(serve, authority):
-    with serve() as server, server.address.connect_plain() as sock:
+    with server.address.connect_plain() as sock:
         raw = Raw(sock, authority)
         raw.step(raw.tls.do_handshake)
         # In one segment, and so in one event.
         sock.send(raw.outgoing.read(), socket.MSG_MORE)
         sock.shutdown(socket.SHUT_WR)
         assert raw.step(lambda: raw.tls.read(1)) == b"", "its close_notify"
+
+
+@pytest.mark.parametrize("tls", ["1.2", "1.3"])
+def test_a_client_may_end_its_direction_by_tls_alone(in_each_mode, tls):
+    server, authority = in_each_mode
+    with server.address.connect_plain() as sock:
+        raw = Raw(sock, authority, tls=tls)
+        raw.step(raw.tls.do_handshake)
+        raw.send()
+        raw.tls.write(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nsome body")
+        with pytest.raises(ssl.SSLWantReadError):
+            raw.tls.unwrap()
+        # The request and the close_notify in one segment, and no end of the TCP stream.
+        sock.sendall(raw.outgoing.read())
+        said = b""
+        with pytest.raises(ssl.SSLZeroReturnError):
+            while True:
+                said += raw.step(lambda: raw.tls.read(4096))
+        assert said.endswith(b"some body"), "and then the server's close_notify"
 
 
 def test_a_handshake_that_stalls_is_ended_and_others_are_served(serve, authority):
@@ -536,6 +630,34 @@ def test_a_handshake_that_stalls_is_ended_and_others_are_served(serve, authority
             sock.close()
 
 
+def test_a_handshake_that_stalls_after_a_proxy_header_has_the_time_of_a_head(serve, authority):
+    address = free_address()
+    bind = ("--bind", f"https://{address.place}?proxy=v1", "--trusted-proxies", "127.0.0.1")
+    with serve(*bind, "--header-timeout", "1", "--keepalive-timeout", "600", address=address) as server:
+        hello = hello_of(authority)
+        for sent in (b"", hello[:40], hello):
+            with server.address.connect_plain() as sock:
+                sock.sendall(b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 443\r\n" + sent)
+                while sock.recv(65536):
+                    pass
+
+
+def test_handshakes_that_stall_are_shed_before_requests(serve, authority):
+    with serve("--client-memory", "2M", "--header-timeout", "600") as server:
+        stalled = [server.address.connect_plain() for _ in range(300)]
+        for sock in stalled:
+            sock.sendall(b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc" + b"x" * 15_000)
+        body = os.urandom(300_000)
+        with connect(server, authority.client()) as sock:
+            for _ in range(3):
+                sock.sendall(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body))
+                sock.sendall(body)
+                response = Client.on(sock).response()
+                assert (response.status, response.body) == (200, body)
+        for sock in stalled:
+            sock.close()
+
+
 @pytest.mark.parametrize(
     "sent",
     [
@@ -546,28 +668,34 @@ def test_a_handshake_that_stalls_is_ended_and_others_are_served(serve, authority
         b"\x17\x03\x03\x00\x10" + b"x" * 16,
         b"\x18\x03\x02\x00\x03\x01\x40\x00",
         b"\x80\x2e\x01\x03\x01" + b"x" * 60,
+        # A message of 64 KiB, of which 20 have come.
+        b"\x16\x03\x01\x3f\xf0\x01\x00\xff\xfc" + b"x" * 16_364 + b"\x16\x03\x01\x10\x00" + b"x" * 4096,
     ],
-    ids=["too long", "short hello", "endless hello", "no version", "data first", "heartbeat", "SSLv2"],
+    ids=["too long", "short", "endless", "no version", "data first", "heartbeat", "SSLv2", "many records"],
 )
-def test_a_broken_hello_ends_its_connection_alone(serve, authority, sent):
-    with serve() as server:
-        for _ in range(3):
-            with server.address.connect_plain() as sock:
-                try:
-                    sock.sendall(sent)
-                    while sock.recv(4096):
-                        pass
-                except ConnectionError:
-                    pass
-        assert environ(server, authority.client())["HTTPS"] == "on"
+def test_a_broken_hello_ends_its_connection_alone(shared, sent):
+    server, _ = shared
+    for _ in range(3):
+        with server.address.connect_plain() as sock, contextlib.suppress(ConnectionError):
+            sock.sendall(sent)
+            # The socket waits less long than the server waits for a head.
+            while sock.recv(4096):
+                pass
+    serves_on(*shared)
 
 
-def test_renegotiation_is_refused(serve):
+def test_renegotiation_is_refused(shared):
     need_tool("openssl")
-    with serve() as server:
-        said = openssl(server, "-tls1_2", sent=b"R\n")
-        assert "RENEGOTIATING" in said
-        assert re.search("no renegotiation|wrong version|handshake failure|unexpected message|error", said)
+    said = openssl(shared[0], "-tls1_2", sent=b"R\n")
+    assert "RENEGOTIATING" in said
+    assert re.search("no renegotiation|wrong version|handshake failure|unexpected message|error", said)
+
+
+@pytest.mark.parametrize("mode", [[], ["--gevent"], ["--debug"]], ids=["threads", "gevent", "debug"])
+def test_a_client_that_is_silent_after_its_handshake_does_not_hold_a_stop(serve, authority, mode):
+    with serve(*mode, "--graceful-timeout", "600", "--keepalive-timeout", "600") as server:
+        with connect(server, authority.client()):
+            assert server.stop() == 0
 
 
 def test_a_unix_socket_may_be_encrypted(tmp_path, authority, serve):
@@ -595,26 +723,17 @@ def test_a_self_signed_certificate_is_made_once(serve, tmp_path):
 
 
 def test_the_expiry_of_a_certificate_is_shown(serve, authority):
-    status = free_address()
-    with serve("--status", status.place) as server:
-        environ(server, authority.client())
-
-        def answer(path):
-            with Client(status) as client:
-                client.send(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
-                return client.response().body.decode()
-
-        (shown,) = json.loads(answer("/status.json"))["certificates"]
+    at = free_address()
+    began = time.time()
+    with serve(status=at):
+        (shown,) = eventually(lambda: answer(at, "/status.json")["certificates"], "the certificate")
         assert shown["file"] == str(authority.chain)
-        expires = ssl.cert_time_to_seconds(
-            subprocess.check_output(["openssl", "x509", "-noout", "-enddate", "-in", str(authority.chain)])
-            .decode()
-            .strip()
-            .removeprefix("notAfter=")
-        )
-        assert abs(time.time() + shown["seconds_left"] - expires) < 10
+        command = ["openssl", "x509", "-noout", "-enddate", "-in", str(authority.chain)]
+        written = subprocess.check_output(command, text=True).strip().removeprefix("notAfter=")
+        expires = ssl.cert_time_to_seconds(written)
+        assert expires - time.time() - 1 <= shown["seconds_left"] <= expires - began + 1
         wanted = r'^tailrace_certificate_expiry_timestamp_seconds{file="(.*)"} (\S+)$'
-        line = re.search(wanted, answer("/metrics"), re.MULTILINE)
+        line = re.search(wanted, status_ask(at, "/metrics").body.decode(), re.MULTILINE)
         assert (line[1], float(line[2])) == (str(authority.chain), expires)
 
 
@@ -624,17 +743,10 @@ def test_the_status_address_may_be_encrypted(tmp_path, authority):
     arguments = ("--certfile", str(authority.chain), "--keyfile", str(authority.key), "--workers", "1")
 
     def asks(command, host="localhost", **environment):
-        return subprocess.run(
-            [sys.executable, "-m", "tailrace", command, "--status", f"https://{host}:{at.port}", "--json"],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        given = (command, "--status", f"https://{host}:{at.port}", "--json")
+        return tailrace(*given, env={**os.environ, **environment})
 
-    with Operated(tmp_path, "app:app", *arguments, "--status", f"https://{at.place}") as server:
-        server.serves()
+    with operating(tmp_path, "app:app", *arguments, "--status", f"https://{at.place}") as server:
         server.logged(f"status on https://{at.place} ")
         before = authority.client()
         with urllib.request.urlopen(f"https://localhost:{at.port}/ready", context=before, timeout=10) as answer:
@@ -665,18 +777,11 @@ def test_the_status_address_may_be_encrypted(tmp_path, authority):
             return True
 
         server.until(is_renewed, "the new certificate")
-        server.stop()
 
 
 def test_handshakes_are_counted(serve, authority):
     at = free_address()
     with serve("--tls-min", "1.3", status=at, workers=1) as server:
-
-        def counts():
-            with urllib.request.urlopen(f"{at.url}/status.json", timeout=10) as answer:
-                counters = json.load(answer)["totals"]
-            return tuple(counters[name] for name in ("handshakes", "resumed", "failed_handshakes"))
-
         context = authority.client()
         with connect(server, context) as first:
             ask(first)
@@ -689,14 +794,11 @@ def test_handshakes_are_counted(serve, authority):
             assert plain.recv(100).startswith(b"HTTP/1.1 400")
         # One that has only connected is none.
         server.address.connect_plain().close()
-        eventually(lambda: counts() == (2, 1, 2), "all are counted")
+        wanted = {"handshakes": 2, "resumed": 1, "failed_handshakes": 2}
+        eventually(lambda: wanted.items() <= answer(at, "/status.json")["totals"].items(), "all are counted")
 
 
 def test_nothing_is_lost_over_tls_while_the_server_reloads(operated, authority, monkeypatch):
-    from dataclasses import replace
-
-    from harness import encrypted
-
     server, _, _ = operated
     context = authority.client()
     context.check_hostname = False
@@ -707,32 +809,24 @@ def test_nothing_is_lost_over_tls_while_the_server_reloads(operated, authority, 
             server.tell(signal.SIGHUP)
             server.logged("reload complete", turn)
         clients.go_on()
-    server.stop()
-    assert server.process.returncode == 0
+    assert server.stop() == 0
 
 
-def test_a_browser_shows_the_page(serve):
-    chromium = need_tool("chromium")
-    with serve() as server:
-        command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--ignore-certificate-errors", "--dump-dom"]
-        shown = subprocess.check_output(
-            [*command, f"https://localhost:{server.address.port}/"], stderr=subprocess.DEVNULL, timeout=120
-        ).decode()
+def test_a_browser_shows_the_page(shared):
+    command = [need_tool("chromium"), "--headless", "--no-sandbox", "--disable-gpu", "--ignore-certificate-errors"]
+    command += ["--dump-dom", f"https://localhost:{shared[0].address.port}/"]
+    shown = subprocess.check_output(command, stderr=subprocess.DEVNULL, timeout=120).decode()
     assert '"SSL_PROTOCOL": "TLSv1.3"' in shown
 
 
-def test_greenlets_serve_over_tls(serve, authority):
-    with serve("--gevent") as server, connect(server, authority.client()) as sock:
+def test_each_mode_serves_over_tls(in_each_mode):
+    server, authority = in_each_mode
+    with connect(server, authority.client()) as sock:
         for target in ("/", "/large", "/"):
             assert ask(sock, target).status == 200
 
 
-def test_debug_serves_over_tls(serve, authority):
-    with serve("--debug") as server, connect(server, authority.client()) as sock:
-        for target in ("/", "/large", "/"):
-            assert ask(sock, target).status == 200
-
-
+@contextlib.contextmanager
 def unusual(server, tls=None):
     """A connection by a library that sends whatever it is told."""
     with warnings.catch_warnings():
@@ -743,10 +837,16 @@ def unusual(server, tls=None):
     settings = HandshakeSettings()
     if tls is not None:
         settings.minVersion = settings.maxVersion = tls
-    sock = server.address.connect_plain()
-    connection = TLSConnection(sock)
-    connection.handshakeClientCert(settings=settings, serverName="localhost")
-    return sock, connection
+    with server.address.connect_plain() as sock:
+        connection = TLSConnection(sock)
+        connection.handshakeClientCert(settings=settings, serverName="localhost")
+        yield sock, connection
+
+
+def change_keys(connection, kind):
+    """0: the server need not change its own; 1: it must (RFC 8446 section 4.6.3)."""
+    for _ in connection.send_keyupdate_request(kind):
+        pass
 
 
 def response_of(connection, count=1):
@@ -759,52 +859,65 @@ def response_of(connection, count=1):
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-def test_a_client_may_change_its_keys(serve):
-    with serve() as server:
-        sock, connection = unusual(server)
-        # 0: the server need not change its own; 1: it must (RFC 8446 section 4.6.3).
+def test_a_client_may_change_its_keys(shared):
+    with unusual(shared[0]) as (_, connection):
         for kind in (0, 1) * 5:
-            for _ in connection.send_keyupdate_request(kind):
-                pass
+            change_keys(connection, kind)
             connection.write(REQUEST)
             assert b"TLSv1.3" in response_of(connection)
         connection.write(REQUEST[:10])
-        for _ in connection.send_keyupdate_request(1):
-            pass
+        change_keys(connection, 1)
         connection.write(REQUEST[10:] + REQUEST)
         assert b"TLSv1.3" in response_of(connection, 2)
-        sock.close()
 
 
-def test_a_flood_of_key_changes_ends_its_connection_alone(serve, authority):
-    with serve() as server:
-        sock, connection = unusual(server)
-        with pytest.raises(OSError):
-            for _ in range(100_000):
-                for _ in connection.send_keyupdate_request(1):
-                    pass
-        sock.close()
-        assert environ(server, authority.client())["HTTPS"] == "on"
+def test_a_flood_of_key_changes_ends_its_connection_alone(shared):
+    with unusual(shared[0]) as (_, connection), pytest.raises(OSError):
+        for _ in range(100_000):
+            change_keys(connection, 1)
+    serves_on(*shared)
+
+
+def test_a_flood_of_records_without_content_ends_its_connection_alone(in_each_mode):
+    with unusual(in_each_mode[0]) as (_, connection):
+        from tlslite.messages import ApplicationData
+
+        # tlslite forgets its keys when the connection has ended.
+        with pytest.raises((OSError, AssertionError)):
+            # Neither kind comes so often in a row that it is refused.
+            for _ in range(300):
+                change_keys(connection, 0)
+                for _ in range(30):
+                    for _ in connection._sendMsg(ApplicationData().create(b"")):
+                        pass
+    serves_on(*in_each_mode)
+
+
+@pytest.mark.parametrize("tls", ["1.2", "1.3"])
+def test_a_body_in_many_small_records_arrives_whole(in_each_mode, tls):
+    server, authority = in_each_mode
+    body = os.urandom(40_000)
+    with server.address.connect_plain() as sock:
+        raw = Raw(sock, authority, tls=tls, step=1 << 24)
+        raw.step(raw.tls.do_handshake)
+        raw.tls.write(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n")
+        raw.tls.write(b"Content-Length: %d\r\n\r\n" % len(body))
+        for byte in body:
+            raw.tls.write(bytes((byte,)))
+        raw.send()
+        received = b""
+        while not received.endswith(body):
+            received += raw.step(lambda: raw.tls.read(65536))
+        assert received.startswith(b"HTTP/1.1 200 OK\r\n")
 
 
 @pytest.mark.parametrize("tls", [(3, 3), (3, 4)], ids=["1.2", "1.3"])
-def test_records_may_be_small_or_empty(serve, tls):
-    with serve() as server:
-        sock, connection = unusual(server, tls)
+def test_records_may_be_small_and_one_that_was_changed_ends_its_connection_alone(shared, tls):
+    with unusual(shared[0], tls) as (sock, connection):
         connection.recordSize = 1
         connection.write(REQUEST)
         assert b"HTTPS" in response_of(connection)
-        sock.close()
-
-
-@pytest.mark.parametrize("tls", [(3, 3), (3, 4)], ids=["1.2", "1.3"])
-def test_a_record_that_was_changed_ends_its_connection_alone(serve, authority, tls):
-    with serve() as server:
-        sock, connection = unusual(server, tls)
-        connection.write(REQUEST)
-        response_of(connection)
         sock.sendall(b"\x17\x03\x03\x00\x40" + b"\0" * 64)
         with pytest.raises(Exception, match="bad_record_mac"):
             connection.read(min=1, max=100)
-        sock.close()
-        assert environ(server, authority.client())["HTTPS"] == "on"
+    serves_on(*shared)

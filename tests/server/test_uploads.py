@@ -22,6 +22,7 @@ from server.probes import (
     peak,
     receive_queues,
     resident,
+    run_at_once,
     told,
 )
 
@@ -43,6 +44,7 @@ def expecting(server, target, *fields, length=None):
     return client
 
 
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize("framing", ["length", "chunks", "one-chunk"])
 def test_an_upload_of_any_size_needs_little_memory(server, framing):
     def upload(pieces):
@@ -61,15 +63,13 @@ def test_an_upload_of_any_size_needs_little_memory(server, framing):
     assert peak(server) - before < 8 << 20
 
 
+@pytest.mark.nightly(gate=2)
 @pytest.mark.parametrize("clients", [1, 30])
 def test_what_the_application_does_not_read_is_not_read_from_the_socket(server, clients):
     gate = f"unread-{clients}"
+    # Their threads exist before the memory is looked at.
+    run_at_once(server, f"threads-{gate}", clients + 2)
     with ExitStack() as stack:
-        # Their threads exist before the memory is looked at.
-        waiting = [stack.enter_context(asking(server, f"/wait?gate=threads-{gate}")) for _ in range(clients + 1)]
-        await_waiting(server, f"threads-{gate}", clients + 1)
-        open_gate(server, f"threads-{gate}")
-        assert {client.response().status for client in waiting} == {200}
         before = peak(server)
         uploads = [stack.enter_context(server.client(30)) for _ in range(clients)]
         for client in uploads:
@@ -98,29 +98,23 @@ def cost(server, by, *pieces):
             client.send(head(target=f"/cost?by={by}"))
             for piece in pieces:
                 client.send(piece)
-            client.send(b"0\r\n\r\n")
-            return json.loads(client.response().body)
+            return json.loads(client.ask(b"0\r\n\r\n").body)
 
     sizes, seconds = zip(*[once() for _ in range(3)], strict=True)
     assert len(set(sizes)) == 1
     return sizes[0], min(seconds)
 
 
-def test_chunks_cost_the_same_however_much_has_been_read_before_them(server):
-    # In proportion to what has come already, each of these chunks would cost as much as a million bytes.
-    before = [chunk(PATTERN)] * 64
-    count = 8000
-    size, whole = cost(server, -1, *before, chunk(bytes(count)))
-    got, seconds = cost(server, -1, *before, chunk(b"x") * count)
-    assert got == size
-    assert seconds < GENEROUS * whole
-
-
-def test_chunks_cost_the_same_whatever_is_asked_for_at_once(server):
-    # In proportion to the room in a buffer, each of these chunks would cost as much as a buffer.
-    count = 200_000
-    size, whole = cost(server, 8192, chunk(bytes(100 * count)))
-    got, seconds = cost(server, 8192, chunk(bytes(100)) * count)
+# In proportion to what has come already, each of the first chunks would cost as much as a million bytes; in proportion
+# to the room in a buffer, each of the others as much as a buffer.
+@pytest.mark.parametrize(
+    ("by", "before", "piece", "count"),
+    [(-1, [chunk(PATTERN)] * 64, b"x", 8000), (8192, [], bytes(100), 200_000)],
+    ids=["however much has been read before", "whatever is asked for at once"],
+)
+def test_chunks_cost_the_same(server, by, before, piece, count):
+    size, whole = cost(server, by, *before, chunk(piece * count))
+    got, seconds = cost(server, by, *before, chunk(piece) * count)
     assert got == size
     assert seconds < GENEROUS * whole
 
@@ -156,47 +150,34 @@ def test_vanished_uploads_leave_no_descriptor_and_no_thread(server):
                 client.finish_sending()
                 assert client.response().status == 400
     eventually(lambda: descriptors(server) <= before, "descriptors closed")
-    with ExitStack() as stack:
-        # All threads but one, which opens the gate.
-        waiting = [stack.enter_context(asking(server, "/wait?gate=after-vanished")) for _ in range(39)]
-        await_waiting(server, "after-vanished", 39)
-        open_gate(server, "after-vanished")
-        assert {client.response().status for client in waiting} == {200}
+    run_at_once(server, "after-vanished", 40)
     assert "Traceback" not in server.log
 
 
 def test_every_streamed_upload_is_logged_once(tmp_path):
     log = tmp_path / "log"
     logging = {"access_log": log, "access_log_format": "{target} {status}"}
+    sent = {
+        "/raise?good 200": head(target="/raise?good", length=5) + b"hello",
+        "/raise?half 400": head(target="/raise?half"),
+        "/raise?bad 400": head(target="/raise?bad") + b"nonsense\r\n",
+        "/raise?large 413": head(target="/raise?large") + b"fff\r\n",
+        "/nothing-read 200": head(target="/nothing-read", length=5),
+    }
     with Server("stream_app:app", "--stream-body", max_body=50, **logging) as server:
-        with server.client() as client:
-            client.send(head(target="/raise?good", length=5))
-            client.send(b"hello")
-            assert client.response().body == b"5"
-        with server.client() as client:
-            client.send(head(target="/raise?half"))
-            client.finish_sending()
-            assert client.response().status == 400
-        with server.client() as client:
-            client.send(head(target="/raise?bad") + b"nonsense\r\n")
-            assert client.response().status == 400
-        with server.client() as client:
-            client.send(head(target="/raise?large") + b"fff\r\n")
-            assert client.response().status == 413
+        for line, data in sent.items():
+            with server.client() as client:
+                client.send(data)
+                if "half" in line:
+                    client.finish_sending()
+                assert client.response().status == int(line[-3:])
         expecting(server, "/raise?gone", length=5).close()
-        with server.client() as client:
-            client.send(head(target="/nothing-read", length=5))
-            assert client.response().body == b"pong"
         eventually(lambda: log.exists() and len(log.read_text().splitlines()) >= 6, "six lines")
-    lines = sorted(log.read_text().splitlines())
-    assert [line for line in lines if "gone" not in line] == [
-        "/nothing-read 200",
-        "/raise?bad 400",
-        "/raise?good 200",
-        "/raise?half 400",
-        "/raise?large 413",
+    lines = log.read_text().splitlines()
+    assert sorted(line for line in lines if "gone" not in line) == sorted(sent)
+    assert [line for line in lines if line not in sent] == [
+        line for line in lines if re.match(r"/raise\?gone \d+", line)
     ]
-    assert len([line for line in lines if re.match(r"/raise\?gone \d+", line)]) == 1
     assert len(lines) == 6
     assert "Traceback" not in server.log
 
@@ -223,17 +204,13 @@ def test_one_thread_reads_an_upload_that_comes_bit_by_bit(debugging, framing):
     assert debugging.get("/").body == b"pong"
 
 
-def test_one_thread_lets_go_of_an_upload_that_breaks_off(debugging):
+def test_one_thread_lets_go_of_an_upload_that_breaks_off_and_obeys_ctrl_c(debugging):
     expecting(debugging, "/raise", length=100).close()
     assert debugging.get("/").body == b"pong"
     with expecting(debugging, "/raise") as client:
-        client.send(b"nonsense\r\n")
-        assert client.response().status == 400
+        assert client.ask(b"nonsense\r\n").status == 400
     assert debugging.get("/").body == b"pong"
     assert "Traceback" not in debugging.log
-
-
-def test_ctrl_c_ends_a_server_that_waits_for_an_upload(debugging):
     with expecting(debugging, "/sum", length=100):
         debugging.send_signal(signal.SIGINT)
         assert debugging.logged("SIGINT: finishing the requests in flight")
@@ -244,31 +221,21 @@ def test_ctrl_c_ends_a_server_that_waits_for_an_upload(debugging):
 # Stopping
 
 
-@pytest.mark.parametrize("threads", [1, 8])
-def test_an_upload_in_flight_may_finish_after_the_signal(threads):
-    with Server("stream_app:app", "--stream-body", threads=threads) as server, asking(server, "/") as idle:
+@pytest.mark.parametrize("arguments", [("--threads", "1"), ("--threads", "8"), ("--debug",)], ids=" ".join)
+def test_an_upload_in_flight_may_finish_after_the_signal(arguments):
+    with Server("stream_app:app", "--stream-body", *arguments) as server, asking(server, "/") as idle:
         assert idle.response().status == 200
         with expecting(server, "/sum", length=10) as client:
             client.send(b"hello")
             server.send_signal(signal.SIGTERM)
-            idle.at_end(clean=True)
-            assert server.process.poll() is None
-            client.send(b"world")
-            response = client.response()
+            if "--debug" not in arguments:
+                idle.at_end(clean=True)
+                assert server.process.poll() is None
+            response = client.ask(b"world")
             assert json.loads(response.body) == digest(b"helloworld")
             assert response.connection == {"close"}
             client.at_end(clean=True)
         assert server.wait() == 0
-
-
-def test_one_thread_finishes_its_upload_after_the_signal(debugging):
-    with expecting(debugging, "/sum", length=10) as client:
-        debugging.send_signal(signal.SIGTERM)
-        client.send(b"hello")
-        client.send(b"world")
-        assert json.loads(client.response().body) == digest(b"helloworld")
-        client.at_end(clean=True)
-    assert debugging.wait() == 0
 
 
 def test_a_rest_that_nobody_waits_for_does_not_hold_a_stop_up():
@@ -277,8 +244,7 @@ def test_a_rest_that_nobody_waits_for_does_not_hold_a_stop_up():
         Server("stream_app:app", "--stream-body", graceful_timeout=60, body_timeout=60) as server,
         server.client() as client,
     ):
-        client.send(head(length=100) + b"hello")
-        assert client.response().connection == set()
+        assert client.ask(head(length=100) + b"hello").connection == set()
         server.send_signal(signal.SIGTERM)
         assert server.wait() == 0
         client.at_end()

@@ -4,12 +4,12 @@ not."""
 import json
 import re
 import time
-import urllib.request
 
 import pytest
 from harness.addresses import free_address
 from harness.greenlets import GEVENT
-from harness.operated import Operated
+from harness.operated import operating
+from harness.status import document, metrics
 from harness.wire import Client
 from server.probes import eventually, request
 
@@ -59,13 +59,12 @@ def server(request, tmp_path):
     (tmp_path / "app.py").write_text(APP)
     at = free_address()
     atoms = " ".join(f"{{{each}}}" for each in ("target", "app_ms", *TIMES))
-    arguments = ["--status", at.bind, "--server-timing", "--slow", "0.15", "--access-log", "access.log"]
-    arguments += ["--access-log-format", atoms] + ["--gevent"] * (request.param == "greenlets")
-    with Operated(tmp_path, "app:app", "--workers", "1", *arguments) as server:
-        server.serves()
+    arguments = ["--gc", "python", "--status", at.bind, "--server-timing", "--slow-request-log", "0.15"]
+    arguments += ["--access-log", "access.log", "--access-log-format", atoms]
+    arguments += ["--gevent"] * (request.param == "greenlets")
+    with operating(tmp_path, "app:app", "--workers", "1", *arguments) as server:
         server.asked = at
         yield server
-        server.stop()
 
 
 def record(server, target):
@@ -80,70 +79,67 @@ def record(server, target):
     return found[target]
 
 
-def test_computing_and_waiting_are_told_apart(server):
-    for target in ("/compute", "/wait", "/mixed"):
+def test_computing_waiting_and_collecting_are_told_apart(server):
+    targets = ("/compute", "/collect", "/wait", "/mixed")
+    for target in targets:
         assert server.get(target).status == 200
-    found = {target: record(server, target) for target in ("/compute", "/wait", "/mixed")}
-    assert all(each["app_ms"] >= 195 for each in found.values())
-    assert found["/compute"]["cpu_ms"] >= 195
-    assert found["/wait"]["cpu_ms"] < 100
-    assert 45 <= found["/mixed"]["cpu_ms"] < 150
+    found = {target: record(server, target) for target in targets}
+    assert found["/compute"]["cpu_ms"] >= 195, found
+    assert found["/mixed"]["cpu_ms"] >= 45, found
+    # A garbage collection or a busy machine adds the same CPU time to both.
+    for target in ("/wait", "/mixed"):
+        assert found[target]["app_ms"] - found[target]["cpu_ms"] >= 190, found
+    # Collections are those of the request that they delay.
+    assert 1 <= found["/collect"]["gc_ms"] <= found["/collect"]["app_ms"]
+    assert found["/wait"]["gc_ms"] == 0
+    assert document(server.asked)["totals"]["gc_collections"] >= 1
 
 
 def test_each_place_shows_the_same(server):
     timing = server.get("/compute")["server-timing"]
     assert float(re.search(r"cpu;dur=([\d.]+)", timing)[1]) >= 195
     server.get("/wait")
-    of_wait = float(re.search(r"cpu;dur=([\d.]+)", server.get("/wait")["server-timing"])[1])
-    assert of_wait < 100
+    shown = dict(re.findall(r"(\w+);dur=([\d.]+)", server.get("/wait")["server-timing"]))
+    assert float(shown["app"]) - float(shown["cpu"]) >= 190, shown
     told = record(server, "/compute")
     line = next(line for line in (server.directory / "access.log").read_text().splitlines() if "/compute" in line)
     assert [float(value) for value in line.split()[1:]] == pytest.approx([told["app_ms"], *map(told.get, TIMES)], abs=1)
     server.logged("/compute: slow: done")
-    assert float(re.search(r"/compute: slow: done, .* ([\d.]+) s of processor time", server.log)[1]) >= 0.195
-
-    def document():
-        with urllib.request.urlopen(f"{server.asked.url}/status.json", timeout=10) as answer:
-            return json.load(answer)
+    assert float(re.search(r"/compute: slow: done, .* ([\d.]+) s of CPU time", server.log)[1]) >= 0.195
 
     def endpoint(name):
-        return next((each for each in document()["endpoints"] if each["endpoint"] == name), None)
+        return next((each for each in document(server.asked)["endpoints"] if each["endpoint"] == name), None)
 
     eventually(lambda: endpoint("GET /wait") and endpoint("GET /wait")["responses"] == 2, "both are counted")
     assert endpoint("GET /compute")["cpu_seconds"] == pytest.approx(told["cpu_ms"] / 1e3, abs=0.001)
-    assert endpoint("GET /wait")["cpu_seconds"] < 0.2 < 0.39 < endpoint("GET /wait")["held_seconds"]
-    assert document()["latency"]["cpu"]["sum_seconds"] >= 0.195
-    ended = next(each for each in document()["slow"] if each["target"] == "/compute")
+    waits = endpoint("GET /wait")
+    assert waits["application_seconds"] - waits["cpu_seconds"] >= 0.38
+    found = document(server.asked)
+    assert found["latency"]["cpu"]["sum_seconds"] >= 0.195
+    ended = next(each for each in found["slow"] if each["target"] == "/compute")
     assert ended["cpu_seconds"] == pytest.approx(told["cpu_ms"] / 1e3, abs=0.001)
-    with urllib.request.urlopen(f"{server.asked.url}/metrics", timeout=10) as answer:
-        assert b'tailrace_request_phase_seconds_count{phase="cpu"}' in answer.read()
-
-
-def test_collections_are_those_of_the_request_that_they_delay(server):
-    for target in ("/collect", "/wait"):
-        server.get(target)
-    found = {target: record(server, target) for target in ("/collect", "/wait")}
-    assert found["/collect"]["gc_ms"] >= 1
-    assert found["/collect"]["gc_ms"] <= found["/collect"]["app_ms"]
-    assert found["/wait"]["gc_ms"] == 0
-
-    with urllib.request.urlopen(f"{server.asked.url}/status.json", timeout=10) as answer:
-        assert json.load(answer)["totals"]["gc_collections"] >= 1
+    assert metrics(server.asked)["tailrace_request_phase_seconds_count{cpu}"] > 0
 
 
 @pytest.mark.skipif(GEVENT, reason="greenlets never wait for the interpreter of each other")
 def test_a_wait_for_the_interpreter_is_no_processor_time(tmp_path):
     (tmp_path / "app.py").write_text(HELD)
-    with Operated(tmp_path, "app:app", "--workers", "1", "--threads", "2") as server:
-        server.serves()
+    with operating(tmp_path, "app:app", "--workers", "1", "--threads", "2") as server:
         server.get("/large/quiet")
         quiet = record(server, "/large/quiet")
         server.get("/busy")
-        server.get("/large/contended")
-        contended = record(server, "/large/contended")
-        server.stop()
-    # Each time that it is released, the other thread keeps it for an interval of 5 ms.
-    assert contended["interpreter_ms"] >= quiet["interpreter_ms"] + 5
+        requests = 0
+
+        def waits():
+            nonlocal requests
+            requests += 1
+            server.get(f"/large/{requests}")
+            return record(server, f"/large/{requests}")["interpreter_ms"] >= quiet["interpreter_ms"] + 50
+
+        # On a busy machine, the other thread may come too late to take the interpreter while it is free.
+        server.until(waits, "the other thread keeps the interpreter for an interval")
+        contended = record(server, f"/large/{requests}")
+        server.get("/rest")
     # Some of the waits are before the call. What counted as both would not fit into the time that the request took.
     took = contended["queued_ms"] + max(contended["app_ms"], contended["drained_ms"])
     assert contended["cpu_ms"] + contended["interpreter_ms"] <= took + 1
@@ -151,26 +147,30 @@ def test_a_wait_for_the_interpreter_is_no_processor_time(tmp_path):
 
 HELD = """
 import json
+import sys
 import threading
-import time
 
 import tailrace
 
+# Who takes the interpreter keeps it for so many seconds.
+sys.setswitchinterval(0.06)
 records = {}
+rested = threading.Event()
 
 @tailrace.on_delivery
 def keep(record):
     records[record["target"]] = record
 
 def burn():
-    end = time.monotonic() + 15
-    while time.monotonic() < end:
+    while not rested.is_set():
         pass
 
 def app(environ, start_response):
     path = environ["PATH_INFO"]
     if path == "/busy":
         threading.Thread(target=burn, daemon=True).start()
+    elif path == "/rest":
+        rested.set()
     start_response("200 OK", [("Content-Type", "text/plain")])
     if path == "/record":
         return [json.dumps(records).encode()]
@@ -179,14 +179,12 @@ def app(environ, start_response):
 """
 
 
-@pytest.mark.parametrize(
-    ("mode", "frozen", "most"), [("default", False, 10), ("freeze", True, 10), ("idle", True, 100)]
-)
+@pytest.mark.nightly(gate=3)
+@pytest.mark.parametrize(("mode", "frozen", "most"), [("python", False, 10), ("freeze", True, 10), ("idle", True, 100)])
 @pytest.mark.parametrize("more", [[], ["--gevent"]])
 def test_garbage_is_collected_as_the_option_says(tmp_path, mode, frozen, most, more):
     (tmp_path / "app.py").write_text(GARBAGE)
-    with Operated(tmp_path, "app:app", "--workers", "1", "--gc", mode, *more) as server:
-        server.serves()
+    with operating(tmp_path, "app:app", "--workers", "1", "--gc", mode, *more) as server:
         assert json.loads(server.get("/state").body) == [frozen, most]
         with Client(server.address, 30) as held:
             held.send(request("/hold"))
@@ -203,7 +201,6 @@ def test_garbage_is_collected_as_the_option_says(tmp_path, mode, frozen, most, m
         else:
             # Nothing has happened since that would cause a collection.
             assert server.get("/alive").body == b"True"
-        server.stop()
 
 
 GARBAGE = """

@@ -86,6 +86,7 @@ def test_a_mold_whose_warm_up_fails_undoes_the_reload(operated, tmp_path):
         with Checking(server.address) as clients:
             (tmp_path / "broken").touch()
             server.tell(signal.SIGHUP)
-            server.logged("reload failed, the old workers keep serving: --warmup /a: the application raised")
+            server.logged("failed to load: --warmup /a: the application raised")
+            assert "reload failed, the old workers keep serving: mold (pid " in server.log
             clients.go_on()
         server.stop()

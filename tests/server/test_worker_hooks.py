@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 
 import pytest
 from harness.operated import Operated
@@ -95,30 +94,32 @@ def worker_stop(worker):
 """
 
 
-@pytest.mark.parametrize("error", ["OSError('no audit')", "SystemExit(4)", "GeneratorExit()"])
-@pytest.mark.parametrize("preload", [(), ("--preload",)], ids=["", "preload"])
-def test_hooks_that_raise_refuse_nothing_and_are_logged_once(hooked, preload, error):
-    with hooked(RAISING.format(error=error), *preload) as server:
-        server.serves()
+RAISED = ("OSError('no audit')", "SystemExit(4)", "GeneratorExit()")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        *((arguments, error) for arguments in ((), ("--preload",), ("--debug",)) for error in RAISED),
+        *(((*arguments, "--reload"), RAISED[1]) for arguments in ((), ("--debug",))),
+        (("--gevent",), RAISED[0]),
+    ],
+)
+def test_hooks_that_raise_refuse_nothing_and_are_logged_once(hooked, arguments, error):
+    with hooked(RAISING.format(error=error), *arguments) as server:
+        server.logged("listening on")
+        if "--debug" not in arguments:
+            server.serves()
         processes = server.processes()
         for number in range(5):
             assert server.get(f"/{number}").body == b"unseen"
         assert server.processes() == processes
         server.stop()
-    assert server.log.count("the hook myhooks.pre_request raised an exception; further exceptions are not logged") == 1
-    assert server.log.count("the hook myhooks.post_request raised an exception; further exceptions are not logged") == 1
+    for hook in ("pre_request", "post_request"):
+        said = f"the hook myhooks.{hook} raised an exception; further exceptions are not logged"
+        assert server.log.count(said) == 1
     assert server.log.count("the hook myhooks.worker_stop failed: ") == 1
     assert server.log.count("Traceback") == 3
-    assert server.process.returncode == 0
-
-
-def test_hooks_that_raise_refuse_nothing_in_any_mode(hooked, mode):
-    with hooked(RAISING.format(error="OSError('no audit')"), *mode) as server:
-        server.logged("listening on")
-        for number in range(3):
-            assert server.get(f"/{number}").body == b"unseen"
-        server.stop()
-    assert server.log.count("OSError: no audit\n") == 4, "of worker_stop twice: in the message and in its traceback"
     assert server.process.returncode == 0
 
 
@@ -145,26 +146,27 @@ def test_a_request_whose_hook_hangs_meets_its_deadline_and_others_go_on(hooked, 
 
 
 STOPPING = {
-    "sleeps": "import time\ndef worker_stop(worker):\n    time.sleep(60)\n",
+    "sleeps": "import time\ndef worker_stop(worker):\n    time.sleep(3600)\n",
     "waits": "import socket\ndef worker_stop(worker):\n    a, b = socket.socketpair()\n    a.recv(1)\n",
     # One call in C that keeps the interpreter.
     "holds": "import itertools\ndef worker_stop(worker):\n    sum(itertools.repeat(0, 10**12))\n",
 }
 
 
+@pytest.mark.nightly(gate=3)
 @pytest.mark.parametrize("way", STOPPING)
 def test_a_stop_hook_that_hangs_is_named_and_does_not_hold_the_stop(hooked, mode, way):
     with hooked(STOPPING[way], *mode, "--graceful-timeout", "1") as server:
         server.logged("listening on")
         assert server.get().status == 200
-        began = time.monotonic()
         server.tell(signal.SIGTERM)
         assert server.process.wait(30) == (1 if way == "holds" and mode == ("--debug",) else 0)
-        assert time.monotonic() - began < 15
     assert "in worker_stop" in server.log
+    if way == "holds" and mode != ("--debug",):
+        assert "exited with status 1 after its last request\n" in server.log
     if way != "holds":
         assert (
-            "the hook myhooks.worker_stop has not returned after 3 s, so the process exits without waiting"
+            "the hook myhooks.worker_stop has not returned after 3.0 s, so the process exits without waiting"
             in server.log
         )
         assert server.log.count("  File ") - server.log.count("/gevent/") == 1, "the hook's frame alone"
@@ -197,6 +199,7 @@ def worker_stop(worker):
 """
 
 
+@pytest.mark.nightly(gate=3)
 @pytest.mark.parametrize(
     ("alarm", "times"), [("alarm(1)", 1), ("setitimer(signal.ITIMER_REAL, 0.2, 0.2)", 3)], ids=["once", "periodic"]
 )
@@ -223,7 +226,7 @@ def test_a_stop_hook_that_hangs_after_its_alarm_still_meets_its_limit(hooked, tm
         server.tell(signal.SIGTERM)
         assert server.process.wait(30) == 0
     assert [each[0] for each in turns(tmp_path)] == ["alarm"]
-    assert "the hook myhooks.worker_stop has not returned after 3 s, so the process exits" in server.log
+    assert "the hook myhooks.worker_stop has not returned after 3.0 s, so the process exits" in server.log
 
 
 def test_each_replaced_worker_and_one_without_a_master_stops_with_its_hook(hooked, tmp_path):

@@ -1,8 +1,8 @@
 """Folders of static files for tests, servers that serve them, and questions to such servers."""
 
-from __future__ import annotations
-
 import os
+import random
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,8 +16,7 @@ OLD = 1_700_000_000
 
 def pattern(size: int, seed: int = 0) -> bytes:
     """So many bytes in which no two places look alike for long."""
-    words = (f"{seed}:{number:x}\n" for number in range(size // 4 + 1))
-    return "".join(words).encode()[:size]
+    return random.Random(seed).randbytes(size // 2 + 1).hex().encode()[:size]
 
 
 def write(path: Path, content: bytes = b"", modified: float | None = OLD) -> Path:
@@ -61,8 +60,22 @@ def request(target: str, *fields: str, method: str = "GET", version: str = "1.1"
 
 def ask(client: Client, target: str, *fields: str, method: str = "GET") -> Response:
     """One request and its response."""
-    client.send(request(target, *fields, method=method))
-    return client.response(method)
+    return client.ask(request(target, *fields, method=method), method)
+
+
+def slow(server: Server, target: str, taken: int = 1000, buffer: int = 65_536) -> Client:
+    """A client that has asked and takes so many bytes for now. buffer: what its socket has room for."""
+    client = server.client(30)
+    client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    client.send(request(target))
+    client.buffer = client.sock.recv(taken) if taken else b""
+    return client
+
+
+def anonymous_memory(server: Server) -> int:
+    """Bytes of the process that are of no file."""
+    lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
 
 
 def fields_of(response: Response, *but: str) -> dict[str, str]:

@@ -53,6 +53,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.nightly(gate=3)
 @pytest.mark.parametrize(("arguments", "targets", "begun"), WAYS)
 def test_files_are_served_while_the_application_does_not_respond(folder, arguments, targets, begun):
     server = serving(folder, *arguments, "--graceful-timeout", "0", app="busy:app")

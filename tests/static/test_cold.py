@@ -2,14 +2,12 @@
 
 import json
 import re
-import socket
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from harness.fuse import HangingFiles, content_of
 from server.probes import eventually
-from static.site import LARGE, ask, pattern, request, serving, tree
+from static.site import LARGE, anonymous_memory, ask, pattern, request, serving, slow, tree
 
 SIZES = {"small.txt": 5_000, "medium.txt": 40_000, "large.txt": 300_000, "huge.txt": 5_000_000, "other.txt": 30_000}
 # With these, more files wait than there are threads for them.
@@ -86,31 +84,18 @@ def test_reads_that_hang_leave_disk_threads_to_others(files, tmp_path):
             assert client.response().body == content_of(name, SIZES[name])
 
 
-def resident(server):
-    lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
-
-
-def stalled(server, target):
-    """A client that asks and does not read."""
-    client = server.client(30)
-    client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-    client.send(request(target))
-    return client
-
-
 def test_slow_clients_of_large_files_hold_no_memory_and_no_thread(tmp_path):
     content = pattern(1_000) * 20_000
     tree(tmp_path, {"huge.bin": content})
     with serving(tmp_path, threads=2) as server:
         assert server.get("/assets/huge.bin").body == content
         assert server.get("/app").status == 200
-        before, threads = resident(server), len(server.threads())
-        clients = [stalled(server, "/assets/huge.bin") for _ in range(100)]
+        before, threads = anonymous_memory(server), len(server.threads())
+        clients = [slow(server, "/assets/huge.bin", 0, 4_096) for _ in range(100)]
         for _ in range(20):
             assert server.get("/assets/huge.bin", "Range: bytes=5-9").body == content[5:10]
             assert server.get("/app").status == 200
-        assert resident(server) - before < 100 * 40_000
+        assert anonymous_memory(server) - before < 100 * 40_000
         assert len(server.threads()) <= threads + 1
         for client in clients:
             client.close()
@@ -120,9 +105,9 @@ def test_a_client_that_does_not_read_is_given_up(tmp_path):
     folder = tree(tmp_path / "site", {"huge.bin": pattern(1_000) * 20_000})
     log = tmp_path / "log"
     options = {"write_timeout": 1, "access_log": log, "access_log_format": FORMAT}
-    with serving(folder, **options) as server, stalled(server, "/assets/huge.bin"):
+    with serving(folder, **options) as server, slow(server, "/assets/huge.bin", 0, 4_096):
         (line,) = eventually(lambda: log.exists() and log.read_text().splitlines(), "a line")
-    assert re.fullmatch(r"GET /assets/huge.bin 200 \d+ sendfile client-gone", line)
+    assert re.fullmatch(r"GET /assets/huge.bin 200 \d+ sendfile client-disconnected", line)
 
 
 FORMAT = "{method} {path} {status} {bytes} {delivery} {ending}"
@@ -145,7 +130,7 @@ def test_the_access_log_has_the_requests_for_files(tmp_path):
             ask(client, "/assets/no?x")
         # The thread that sends a response logs it, a little later.
         eventually(lambda: len(log.read_text().splitlines()) == 8, "eight lines")
-        with stalled(server, "/assets/large.bin") as client:
+        with slow(server, "/assets/large.bin", 0, 4_096) as client:
             client.sock.recv(100)
         lines = eventually(lambda: len(found := log.read_text().splitlines()) == 9 and found, "nine lines")
     assert lines[:6] == [
@@ -158,7 +143,7 @@ def test_the_access_log_has_the_requests_for_files(tmp_path):
     ]
     assert re.fullmatch(r"POST /assets/small.txt 405 [1-9]\d+ one-write complete", lines[6])
     assert re.fullmatch(r"GET /assets/no 404 [1-9]\d+ one-write complete", lines[7])
-    assert re.match(r"GET /assets/large.bin 200 \d+ sendfile (client-gone|complete)", lines[8])
+    assert re.match(r"GET /assets/large.bin 200 \d+ sendfile (client-disconnected|complete)", lines[8])
 
 
 def test_the_access_log_has_no_time_of_the_application_for_files(tmp_path):

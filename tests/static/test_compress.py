@@ -1,4 +1,4 @@
-"""`--static-compress`: files are compressed once, in the background."""
+"""`--compress`: files are compressed once, in the background."""
 
 import gzip
 import os
@@ -26,7 +26,7 @@ def write(path, content, age=10.0):
 
 
 def server(folder, *arguments, **options):
-    return Server("echo:app", "--static", f"/={folder}", "--static-compress", *arguments, **options)
+    return Server("echo:app", "--static", f"/={folder}", "--compress", *arguments, **options)
 
 
 def get(serving, path, coding="gzip", *fields):
@@ -41,7 +41,7 @@ def compressed(serving, path, coding="gzip"):
         assert response.status == 200
         return response if "Content-Encoding" in response else None
 
-    response = eventually(asked, f"{path} in {coding}", 60)
+    response = eventually(asked, f"{path} in {coding}", 300)
     assert response["Content-Encoding"] == coding
     return response
 

@@ -127,7 +127,7 @@ def test_ranges(server, name):
 
 
 def scaled(value, parts, step, size):
-    """The same ranges of a larger file."""
+    """The case with the ranges of a larger file."""
     if parts is None or not parts:
         return (value, parts) if parts is None else (f"bytes={size}-", [])
     return (
@@ -149,37 +149,21 @@ def test_several_range_fields_count_as_none(server):
         assert (got.status, got.body) == (200, FILES["small.txt"])
 
 
-@pytest.mark.parametrize("value", ["bytes=0-", "bytes=0-0", "bytes=5-"])
-def test_an_empty_file_has_no_range(server, value):
-    got = server.get("/assets/empty.txt", f"Range: {value}")
-    assert (got.status, got["Content-Range"]) == (416, "bytes */0")
-
-
-def test_an_empty_file_has_a_last_part(server):
+def test_an_empty_file_has_no_range_but_a_last_part(server):
+    for value in ("bytes=0-", "bytes=0-0", "bytes=5-"):
+        got = server.get("/assets/empty.txt", f"Range: {value}")
+        assert (got.status, got["Content-Range"]) == (416, "bytes */0")
     got = server.get("/assets/empty.txt", "Range: bytes=-5")
     assert (got.status, got.body) == (200, b"")
 
 
-@pytest.mark.parametrize(
-    ("condition", "status"),
-    [
-        ("{tag}", 206),
-        ("W/{tag}", 200),
-        (DATE, 206),
-        (LATER, 200),
-    ],
-)
+@pytest.mark.parametrize(("condition", "status"), [("{tag}", 206), ("W/{tag}", 200), (DATE, 206), (LATER, 200)])
 @pytest.mark.parametrize("name", FILES)
 def test_if_range(server, tags, name, condition, status):
     fields = ["Range: bytes=1-5", f"If-Range: {condition.replace('{tag}', tags[name])}"]
     got = server.get(f"/assets/{name}", *fields)
     assert got.status == status
     assert got.body == (FILES[name][1:6] if status == 206 else FILES[name])
-
-
-def test_if_range_that_does_not_hold_makes_an_impossible_range_a_whole_file(server):
-    got = server.get("/assets/small.txt", "Range: bytes=5000-", 'If-Range: "other"')
-    assert (got.status, got.body) == (200, FILES["small.txt"])
 
 
 def test_offsets_beyond_32_bits(server):
@@ -199,14 +183,3 @@ def test_offsets_beyond_32_bits(server):
         assert ask(client, "/assets/huge.bin", method="HEAD")["Content-Length"] == str(size)
         got = ask(client, "/assets/huge.bin", f"Range: bytes={size}-")
         assert (got.status, got["Content-Range"]) == (416, f"bytes */{size}")
-
-
-def test_parts_of_several_requests_make_the_file(server):
-    with server.client() as client:
-        for name, content in FILES.items():
-            step = len(content) // 7
-            parts = [
-                ask(client, f"/assets/{name}", f"Range: bytes={at}-{at + step - 1}").body
-                for at in range(0, len(content), step)
-            ]
-            assert b"".join(parts) == content

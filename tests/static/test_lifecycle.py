@@ -5,26 +5,15 @@ import json
 import os
 import shutil
 import signal
-import socket
 import threading
-import time
 
 import pytest
 from harness.server import Server
 from harness.wire import Broken
 from server.probes import eventually
-from static.site import LARGE, ask, pattern, request, serving, tree, write
+from static.site import LARGE, ask, pattern, request, serving, slow, tree, write
 
 HUGE = 30_000_000
-
-
-def slow(server, target, *fields):
-    """A client that has asked, and takes nothing for now."""
-    client = server.client(30)
-    client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
-    client.send(request(target, *fields))
-    client.buffer = client.sock.recv(1000)
-    return client
 
 
 def test_a_reload_loses_no_request(tmp_path):
@@ -78,7 +67,7 @@ def test_a_reload_loses_no_request(tmp_path):
 def test_a_large_download_is_finished_before_the_server_stops(tmp_path):
     content = pattern(HUGE)
     tree(tmp_path, {"huge.bin": content})
-    with serving(tmp_path, graceful_timeout=20) as server, slow(server, "/assets/huge.bin") as client:
+    with serving(tmp_path, graceful_timeout=600) as server, slow(server, "/assets/huge.bin") as client:
         server.send_signal(signal.SIGTERM)
         assert server.logged("SIGTERM: finishing the requests in flight")
         assert server.process.poll() is None
@@ -137,7 +126,7 @@ def test_a_link_to_the_folder_may_be_switched(tmp_path, policy):
             is_soon(server, "/assets/a.js", b"%d" % number)
             is_soon(server, f"/assets/{number}.js", b"only")
             # It may have been looked at later than the others.
-            eventually(lambda: server.get(f"/assets/{number - 1}.js").status == 404, "nothing", 4)  # noqa: B023
+            eventually(lambda: server.get(f"/assets/{number - 1}.js").status == 404, "nothing")  # noqa: B023
 
 
 def test_a_switch_is_seen_within_a_second(tmp_path):
@@ -151,10 +140,8 @@ def test_a_switch_is_seen_within_a_second(tmp_path):
             assert ask(client, "/assets/a.js").body == b"0"
         (tmp_path / "next").symlink_to("1")
         (tmp_path / "next").rename(current)
-        switched = time.monotonic()
-        while ask(client, "/assets/a.js").body == b"0":
-            # Twice the promise: the machine may be busy.
-            assert time.monotonic() - switched < 2
+        # The promise is 1 s; the machine may be busy.
+        eventually(lambda: ask(client, "/assets/a.js").body == b"1", "the other folder")
 
 
 def test_a_relative_folder_is_that_of_the_start(tmp_path):
@@ -195,15 +182,15 @@ def open_files(pid):
 
 
 def test_open_files_are_bounded(tmp_path):
-    tree(tmp_path, {f"{number}.bin": pattern(70_000, number) for number in range(100)})
-    with serving(tmp_path, static_descriptors=10) as server:
-        for number in range(100):
+    tree(tmp_path, {f"{number}.bin": pattern(70_000, number) for number in range(600)})
+    with serving(tmp_path) as server:
+        for number in range(600):
             assert server.get(f"/assets/{number}.bin").body == pattern(70_000, number)
 
         def opened():
             return [link for link in open_files(server.pid) if link.endswith(".bin")]
 
-        eventually(lambda: 0 < len(opened()) <= 10, "ten files")
+        eventually(lambda: len(opened()) == 512, "512 files")
 
 
 def test_a_file_that_is_gone_is_closed(tmp_path):

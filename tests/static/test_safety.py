@@ -45,8 +45,7 @@ def root(tmp_path_factory):
 def answer(server, target):
     """Status and body of the response to a target as it stands, on a connection of its own."""
     with server.client() as client:
-        client.send(b"GET " + target.encode("latin-1") + b" HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
-        got = client.response()
+        got = client.ask(b"GET " + target.encode("latin-1") + b" HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
         client.at_end()
         return got
 
@@ -55,7 +54,7 @@ def test_each_attempt_over_a_socket_has_its_outcome(root):
     assert len(ATTEMPTS) > 300
     faults = []
     # The index of the folder is not part of the table.
-    with serving(root, "--static-dotfiles", "never", "--static-index", "no-index", prefix="/static") as server:
+    with serving(root, "--static-index", "no-index", prefix="/static") as server:
         for round_ in range(2):
             for outcome, target in ATTEMPTS:
                 got = answer(server, target)
@@ -78,7 +77,7 @@ def test_each_attempt_over_a_socket_has_its_outcome(root):
 
 def test_no_attempt_gets_a_file_from_outside_of_an_overlay(root):
     faults = []
-    with overlaying(root, "--static-dotfiles", "never") as server:
+    with overlaying(root) as server:
         for outcome, target in ATTEMPTS:
             target = target.removeprefix("/static") or "/"
             target = target if target.startswith("/") else "/" + target
@@ -154,29 +153,20 @@ def test_links(linked, policy, served):
             assert ask(client, "/assets/a.txt").body == b"inside"
 
 
-HIDDEN = {
-    ".env": b"1",
-    ".git/config": b"2",
-    ".well-known/security.txt": b"3",
-    ".well-known/.x": b"4",
-    "a/.well-known/x": b"5",
-}
+SERVED = ".well-known/security.txt"
+HIDDEN = {".env": b"1", ".git/config": b"2", SERVED: b"3", ".well-known/.x": b"4", "a/.well-known/x": b"5"}
 
 
-@pytest.mark.parametrize(
-    ("policy", "served"),
-    [("well-known", {".well-known/security.txt"}), ("never", set()), ("all", set(HIDDEN))],
-)
-def test_dot_files(tmp_path, policy, served):
+def test_dot_files(tmp_path):
     folder = tree(tmp_path / "site", HIDDEN)
-    with serving(folder, static_dotfiles=policy) as server, server.client() as client:
+    with serving(folder) as server, server.client() as client:
         for name, content in HIDDEN.items():
             got = ask(client, f"/assets/{name}")
-            assert (got.status, got.body) == (200, content) if name in served else got.status == 404, name
-    with overlaying(folder, static_dotfiles=policy) as server, server.client() as client:
+            assert (got.status, got.body) == (200, content) if name == SERVED else got.status == 404, name
+    with overlaying(folder) as server, server.client() as client:
         for name, content in HIDDEN.items():
             got = ask(client, f"/{name}")
-            if name in served:
+            if name == SERVED:
                 assert got.body == content
             else:
                 assert json.loads(got.body)["PATH_INFO"] == f"/{name}"
@@ -250,10 +240,12 @@ def test_a_folder_beside_is_another_one(tmp_path):
             assert SECRET not in ask(client, target).body
 
 
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
 def exchange_names(one, other):
     """Swaps two names at once (renameat2 with RENAME_EXCHANGE)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(-100, os.fsencode(one), -100, os.fsencode(other), 2) != 0:
+    if LIBC.renameat2(-100, os.fsencode(one), -100, os.fsencode(other), 2) != 0:
         raise OSError(ctypes.get_errno(), "renameat2")
 
 
@@ -286,13 +278,12 @@ def test_a_folder_that_is_swapped_with_a_link_never_leads_out(tmp_path, size):
 
 
 def test_a_response_for_a_path_never_breaks_the_next_one(root):
-    with serving(root, "--static-dotfiles", "never", prefix="/static") as server, server.client() as client:
+    with serving(root, prefix="/static") as server, server.client() as client:
         for outcome, target in ATTEMPTS:
             if " " in target or len(target) > 4_000 or outcome == "elsewhere":
                 continue
             try:
-                client.send(request(target) + request("/static/site.css"))
-                first = client.response()
+                first = client.ask(request(target) + request("/static/site.css"))
                 if "close" in first.connection:
                     break
                 assert client.response().body == b"site.css"

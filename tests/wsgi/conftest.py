@@ -36,8 +36,7 @@ class Exchange:
     ) -> Response:
         """One request on a connection of its own."""
         with self.client() as client:
-            client.send(wire(target, *fields, method=method, body=body, version=version))
-            return client.response(method, version)
+            return client.ask(wire(target, *fields, method=method, body=body, version=version), method, version)
 
 
 def wire(target: str = "/", *fields: str, method: str = "GET", body: bytes = b"", version: str = "1.1") -> bytes:

@@ -1,7 +1,5 @@
 """close() of the iterable: exactly once on every path, after the last block (PEP 3333, "Specification Details")."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import threading
@@ -29,6 +27,7 @@ class Counted:
 
     def close(self):
         self.calls += 1
+        self.ended = self.finished
         self.closed.set()
 
 
@@ -66,6 +65,7 @@ def test_close_is_called_once_after_the_last_block(exchange, shape, method) -> N
     made = serve(exchange, SHAPES[shape])
     assert exchange.ask(method=method).status == 200
     assert once(made)
+    assert made[0].ended
 
 
 @pytest.mark.parametrize("shape", ["blocks", "one-block", "len-1"])
@@ -78,7 +78,14 @@ def test_close_is_called_once_when_there_must_be_no_body(plain, shape, status) -
 
 @pytest.mark.parametrize(
     "error",
-    [RuntimeError("x"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), MemoryError()],
+    [
+        RuntimeError("x"),
+        SystemExit(3),
+        # On the main thread's hub it is the program's, also when a request raises it: gevent's rule.
+        pytest.param(KeyboardInterrupt(), marks=pytest.mark.runs_with("threads", "tls")),
+        GeneratorExit(),
+        MemoryError(),
+    ],
     ids=lambda e: type(e).__name__,
 )
 @pytest.mark.parametrize(
@@ -101,10 +108,9 @@ def test_close_is_called_once_when_a_block_is_no_bytes(plain) -> None:
     assert once(made)
 
 
-@pytest.mark.parametrize("fields", [TEXT, [*TEXT, ("Content-Length", "2")]], ids=["chunked", "length"])
-def test_close_is_called_once_when_there_is_more_than_promised(plain, fields) -> None:
-    made = serve(plain, lambda: Counted([b"a", b"b", b"c", b"d"]), fields=fields)
-    plain.ask()
+def test_close_is_called_once_when_there_is_more_than_promised(plain) -> None:
+    made = serve(plain, SHAPES["blocks"], fields=[*TEXT, ("Content-Length", "2")])
+    assert plain.ask().body == b"ab"
     assert once(made)
 
 
@@ -115,24 +121,15 @@ def test_close_is_called_once_when_less_than_promised_came(plain) -> None:
     assert once(made)
 
 
-def test_close_is_called_once_when_the_head_is_refused(plain) -> None:
+@pytest.mark.parametrize("starts", [False, True], ids=["no-head", "refused-head"])
+def test_close_is_called_once_without_a_head(plain, starts) -> None:
     made = []
 
     def app(environ, start_response):
         made.append(Counted([b"a"]))
         with contextlib.suppress(ValueError):
-            start_response("200 OK", [("X-A", "b\r\nc")])
-        return made[-1]
-
-    assert plain.serve(app).ask().status == 500
-    assert once(made)
-
-
-def test_close_is_called_once_when_start_response_never_was(plain) -> None:
-    made = []
-
-    def app(environ, start_response):
-        made.append(Counted([b"a"]))
+            if starts:
+                start_response("200 OK", [("X-A", "b\r\nc")])
         return made[-1]
 
     assert plain.serve(app).ask().status == 500
@@ -175,47 +172,6 @@ def test_an_exception_in_close_comes_after_a_complete_response(plain) -> None:
     assert plain.ask().body == b"ab"
     assert once(made)
     assert plain.ask().body == b"ab", "the server goes on"
-
-
-def test_close_follows_the_last_block(exchange) -> None:
-    order = []
-
-    class Ordered(Counted):
-        def close(self):
-            order.append(self.finished)
-            super().close()
-
-    made = serve(exchange, lambda: Ordered([b"a", b"b"]))
-    exchange.ask()
-    assert once(made)
-    assert order == [True]
-
-
-def test_a_generator_is_closed_when_its_client_is_gone(plain) -> None:
-    ended = threading.Event()
-
-    def app(environ, start_response):
-        start_response("200 OK", TEXT)
-        try:
-            while True:
-                yield b"x" * 10_000
-        finally:
-            ended.set()
-
-    plain.serve(app)
-    with plain.client() as client:
-        client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        client.head()
-    assert ended.wait(20)
-
-
-@pytest.mark.parametrize("kind", ["list", "tuple", "bytes"])
-def test_iterables_without_close_need_none(plain, kind) -> None:
-    def app(environ, start_response):
-        start_response("200 OK", TEXT)
-        return {"list": [b"ok"], "tuple": (b"ok",), "bytes": b"ok"}[kind]
-
-    assert plain.serve(app).ask().body == b"ok"
 
 
 @pytest.mark.parametrize("wrapped", [True, False], ids=["wrapper", "bare"])

@@ -1,7 +1,5 @@
 """environ: which keys there are, of which types, and how bytes become text (PEP 3333, RFC 3875 section 4.1)."""
 
-from __future__ import annotations
-
 import io
 import sys
 
@@ -34,13 +32,9 @@ def look(exchange) -> Look:
     return look
 
 
-def test_environ_is_a_real_dict(exchange, look) -> None:
-    assert exchange.ask().status == 200
-    assert type(look.environ) is dict
-
-
-def test_the_required_keys_are_native_strings(exchange, look) -> None:
+def test_environ_is_a_dict_whose_required_keys_are_native_strings(exchange, look) -> None:
     exchange.ask("/a/b?c=d")
+    assert type(look.environ) is dict
     expected = {
         "REQUEST_METHOD": "GET",
         "SCRIPT_NAME": "",
@@ -76,6 +70,8 @@ def test_the_wsgi_keys_have_their_types(exchange, look) -> None:
         assert hasattr(environ["wsgi.errors"], method)
 
 
+# With greenlets wsgi.multithread is true: requests interleave whatever --max-greenlets is.
+@pytest.mark.runs_with("threads", "tls")
 def test_one_thread_is_not_multithread(plain) -> None:
     look = Look()
     plain.serve(look, threads=1).ask()
@@ -92,8 +88,7 @@ def test_a_file_wrapper_is_offered(plain) -> None:
 def test_each_request_has_its_own_environ(exchange, look) -> None:
     with exchange.client() as client:
         for number in range(3):
-            client.send(b"GET /%d HTTP/1.1\r\nHost: a\r\nX-%d: y\r\n\r\n" % (number, number))
-            client.response()
+            client.ask(b"GET /%d HTTP/1.1\r\nHost: a\r\nX-%d: y\r\n\r\n" % (number, number))
     first, second, third = look.environs
     assert first is not second
     assert "HTTP_X_0" not in third
@@ -101,30 +96,6 @@ def test_each_request_has_its_own_environ(exchange, look) -> None:
     first["HTTP_X_9"] = "changed"
     exchange.ask()
     assert "HTTP_X_9" not in look.environ
-
-
-@pytest.mark.parametrize(
-    ("target", "path", "query"),
-    [
-        ("/", "/", ""),
-        ("/?", "/", ""),
-        ("/a%20b", "/a b", ""),
-        ("/a+b", "/a+b", ""),
-        ("/%2525", "/%25", ""),
-        ("/%2e%2e/x", "/../x", ""),
-        ("/caf%C3%A9", "/caf\u00c3\u00a9", ""),
-        ("/%E2%82%AC", "/\u00e2\u0082\u00ac", ""),
-        ("/%FF%00%7F", "/\u00ff\0\x7f", ""),
-        ("/a%2Fb%3Fc", "/a/b?c", ""),
-        ("/x?a=%C3%A9&b=%20+", "/x", "a=%C3%A9&b=%20+"),
-        ("/x?y?z", "/x", "y?z"),
-    ],
-)
-def test_the_path_is_decoded_once_into_latin_1(exchange, look, target, path, query) -> None:
-    exchange.ask(target)
-    assert look.environ["PATH_INFO"] == path
-    assert look.environ["QUERY_STRING"] == query
-    assert path.encode("latin-1").decode("latin-1") == path
 
 
 def test_every_octet_survives_the_path(exchange, look) -> None:
@@ -156,24 +127,6 @@ def test_the_root_path_goes_to_script_name(exchange, target, script, path) -> No
         assert (look.environ["SCRIPT_NAME"], look.environ["PATH_INFO"]) == (script, path)
 
 
-def test_fields_become_http_keys(exchange, look) -> None:
-    exchange.ask("/", "X-Some-Thing: a", "Accept: */*", "x-lower: b", "DNT: 1")
-    environ = look.environ
-    assert (environ["HTTP_X_SOME_THING"], environ["HTTP_ACCEPT"], environ["HTTP_X_LOWER"], environ["HTTP_DNT"]) == (
-        "a",
-        "*/*",
-        "b",
-        "1",
-    )
-
-
-def test_content_type_and_length_have_no_prefix(exchange, look) -> None:
-    exchange.ask("/", "Content-Type: text/x", method="POST", body=b"hello")
-    assert (look.environ["CONTENT_TYPE"], look.environ["CONTENT_LENGTH"]) == ("text/x", "5")
-    assert "HTTP_CONTENT_TYPE" not in look.environ
-    assert "HTTP_CONTENT_LENGTH" not in look.environ
-
-
 def test_an_absent_content_type_is_absent_or_empty(exchange, look) -> None:
     exchange.ask()
     assert look.environ.get("CONTENT_TYPE", "") == ""
@@ -185,48 +138,17 @@ def test_a_chunked_request_claims_no_other_length_than_its_body(exchange, look) 
     assert look.environ.get("CONTENT_LENGTH", "") in ("", "5")
 
 
-def test_field_values_are_latin_1_text(exchange, look) -> None:
-    exchange.ask("/", "X-A: caf\u00e9 \u00ff")
-    assert look.environ["HTTP_X_A"] == "caf\u00e9 \u00ff"
-
-
-def test_repeated_fields_are_joined_and_cookies_with_semicolons(exchange, look) -> None:
-    exchange.ask("/", "X-A: 1", "Cookie: a=1", "X-A: 2", "Cookie: b=2", "x-a: 3")
-    assert look.environ["HTTP_X_A"].replace(" ", "") == "1,2,3"
-    assert look.environ["HTTP_COOKIE"] == "a=1; b=2"
-
-
-def test_fields_with_underscores_are_dropped(exchange, look) -> None:
-    exchange.ask(
-        "/", "X-Real: good", "X_Real: evil", "_: x", "__proto__: x", "Content_Length: 5", "REMOTE_ADDR: 6.6.6.6"
-    )
-    assert look.environ["HTTP_X_REAL"] == "good"
-    assert not [key for key in look.environ if "PROTO__" in key]
-    assert look.environ["REMOTE_ADDR"] == "127.0.0.1"
-    assert "HTTP_REMOTE_ADDR" not in look.environ
-
-
-def test_fields_with_underscores_are_kept_on_demand(plain) -> None:
+def test_fields_with_underscores_are_kept_or_refused_on_demand(plain) -> None:
     look = Look()
     plain.serve(look, underscore_headers="keep").ask("/", "X_Real: mine")
     assert look.environ["HTTP_X_REAL"] == "mine"
-
-
-def test_fields_with_underscores_are_refused_on_demand(plain) -> None:
-    look = Look()
     assert plain.serve(look, underscore_headers="refuse").ask("/", "X_Real: mine").status == 400
-    assert look.environs == []
-
-
-@pytest.mark.parametrize("name", ["Proxy", "PROXY", "proxy"])
-def test_no_client_can_set_http_proxy(exchange, look, name) -> None:
-    exchange.ask("/", f"{name}: http://evil")
-    assert "HTTP_PROXY" not in look.environ
+    assert len(look.environs) == 1
 
 
 def test_the_scheme_is_that_of_the_option(plain) -> None:
     look = Look()
-    plain.serve(look, url_scheme="https").ask("/", "X-Forwarded-Proto: http")
+    plain.serve(look, url_scheme="https", trusted_proxies="none").ask("/", "X-Forwarded-Proto: http")
     assert look.environ["wsgi.url_scheme"] == "https"
 
 
@@ -260,4 +182,5 @@ def test_unknown_field_names_are_not_interned(plain) -> None:
         plain.ask("/", f"X-Invented-{number}: y")
         look.environs.clear()
     name = "HTTP_X_INVENTED_" + str(int("299"))
-    assert sys.getrefcount(sys.intern(name)) < 10
+    # Another object if one with this text was there.
+    assert sys.intern(name) is name

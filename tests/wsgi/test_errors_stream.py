@@ -1,7 +1,5 @@
 """wsgi.errors: text goes to the server's standard error, at once and whole lines (PEP 3333)."""
 
-from __future__ import annotations
-
 from harness.server import Server
 
 

@@ -1,8 +1,6 @@
 # ruff: noqa: SIM115 - these files are for the server to close
 """Conditions and ranges of responses by wsgi.file_wrapper that have validators of their own."""
 
-from __future__ import annotations
-
 import io
 import threading
 
@@ -189,11 +187,3 @@ def test_the_file_is_closed_whatever_was_sent(plain, path):
     for fields in ([], [PART], ['If-None-Match: "own"'], ['If-Match: "a"'], ["Range: bytes=9999999-"]):
         plain.ask("/", *fields)
         assert closed.acquire(timeout=10)
-
-
-def test_requests_follow_each_other(plain, path):
-    content = path.read_bytes()
-    plain.serve(wrapping(path, ETAG))
-    with plain.client() as client:
-        client.send(b"GET / HTTP/1.1\r\nHost: a\r\nRange: bytes=1-2\r\n\r\n" * 3 + b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert [client.response().body for _ in range(4)] == [content[1:3]] * 3 + [content]

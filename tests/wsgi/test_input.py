@@ -1,7 +1,5 @@
 """wsgi.input: a binary stream with an end, however the body arrived (PEP 3333, "Input and Error Streams")."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import random
@@ -98,7 +96,7 @@ def test_an_empty_body_reads_as_the_end(plain, name, how) -> None:
     assert response.body.decode() == repr(read(io.BytesIO(b"")))
 
 
-@pytest.mark.parametrize("size", [100, 1000, 1001, 5000, 300_000])
+@pytest.mark.parametrize("size", [131_072, 131_073, 300_000])
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 @pytest.mark.parametrize(
     "name", ["read-minus-1", "read-by-sevens", "readlines", "readline-limit", "mixed", "iteration"]
@@ -107,7 +105,7 @@ def test_a_body_in_a_temporary_file_reads_the_same(plain, name, framing, size) -
     lines = random.Random(size)
     body = b"".join(bytes(lines.choices(b"abc \n", k=50)) for _ in range(size // 50 + 1))[:size]
     read, _ = READS[name]
-    plain.serve(reading(lambda stream: hash(repr(read(stream)))), body_memory=1000)
+    plain.serve(reading(lambda stream: hash(repr(read(stream)))), client_memory="1MiB")
     if framing == "length":
         response = plain.ask("/", method="POST", body=body)
     else:
@@ -115,38 +113,11 @@ def test_a_body_in_a_temporary_file_reads_the_same(plain, name, framing, size) -
     assert response.body.decode() == repr(hash(repr(read(io.BytesIO(body)))))
 
 
-def test_a_large_body_arrives_whole(exchange) -> None:
-    body = random.Random(1).randbytes(5_000_000)
-    seen = []
-
-    def app(environ, start_response):
-        pieces = []
-        while piece := environ["wsgi.input"].read(100_000):
-            pieces.append(piece)
-        seen.append(b"".join(pieces))
-        start_response("200 OK", [("Content-Type", "text/plain")])
-        return [b"ok"]
-
-    exchange.serve(app)
-    exchange.ask("/", method="POST", body=body)
-    assert seen == [body]
-
-
 def test_a_temporary_file_is_gone_after_its_request(plain, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    plain.serve(reading(lambda stream: [len(list(tmp_path.iterdir())), len(stream.read())]), body_memory=1000)
-    assert plain.ask("/", method="POST", body=b"x" * 100_000).body == b"[0, 100000]", "unlinked while it is in use"
+    plain.serve(reading(lambda stream: [len(list(tmp_path.iterdir())), len(stream.read())]), client_memory="1MiB")
+    assert plain.ask("/", method="POST", body=b"x" * 200_000).body == b"[0, 200000]", "unlinked while it is in use"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_blocks_are_bytes_and_independent(plain) -> None:
-    def read(stream):
-        first = stream.read(5)
-        second = stream.read(5)
-        return [type(first).__name__, first, second, first]
-
-    plain.serve(reading(read))
-    assert plain.ask("/", method="POST", body=b"helloworld").body == b"['bytes', b'hello', b'world', b'hello']"
 
 
 def test_the_application_is_called_only_with_a_whole_body(plain) -> None:

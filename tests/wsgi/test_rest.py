@@ -1,7 +1,5 @@
 """What an iterable gives when its response is complete: it is run to its end, within bounds, and what it gives is dropped."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 
@@ -152,8 +150,7 @@ def test_the_client_has_its_response_before_the_rest_runs(plain, blocks) -> None
     made = serve(plain, lambda: Iterable(endings()), [*TEXT, ("Content-Length", str(length))], threads=2)
     with plain.client() as client:
         for _ in range(2):
-            client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert len(client.response().body) == length
+            assert len(client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").body) == length
         assert not seen
         read.set()
     for each in made:
@@ -240,8 +237,7 @@ def test_an_exception_in_the_rest_is_logged_and_the_connection_lives(plain, shap
     made = serve(plain, lambda: shape(failing()))
     with plain.client() as client:
         for _ in range(2):
-            client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert client.response().body == b"abcd"
+            assert client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").body == b"abcd"
     for each in made:
         assert each.wait() == ["closed"]
     assert "after its response was complete" in caplog.text

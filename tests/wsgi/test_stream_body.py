@@ -1,16 +1,23 @@
 """`--stream-body`: the application starts with the head, and wsgi.input reads from the connection."""
 
-from __future__ import annotations
-
 import io
 import sys
 import threading
 
 import pytest
-from harness.uploads import DEADLINE, PONG, Play, chunk, expect_pong, head, streaming
-
-FAMILIES = pytest.mark.parametrize("family", ["tcp", "unix"])
-FRAMINGS = pytest.mark.parametrize("framing", ["length", "chunked"])
+from harness.uploads import (
+    DEADLINE,
+    FAMILIES,
+    FRAMINGS,
+    PONG,
+    Play,
+    chunk,
+    done,
+    expect_pong,
+    head,
+    streaming,
+    uploading,
+)
 
 
 class Upload:
@@ -39,8 +46,7 @@ def test_the_application_starts_with_the_head_and_reads_what_comes(family, frami
         assert request.read(5) == b"hello"
         client.send(upload.piece(b"world") + upload.end)
         assert request.read() == b"world"
-        request.answer(b"done")
-        assert client.response().body == b"done"
+        done(client, request)
         expect_pong(client)
 
 
@@ -53,8 +59,7 @@ def test_a_body_that_came_with_its_head_reads_the_same(framing):
         request = play.begun()
         assert request.environ["wsgi.input_terminated"] is True
         assert [request.read(7), request.read(7), request.read(7)] == [b"hellowo", b"rld", b""]
-        request.answer(b"done")
-        assert client.response().body == b"done"
+        done(client, request)
         assert client.response().body == b"pong"
 
 
@@ -66,8 +71,7 @@ def test_a_request_without_a_body_reads_as_the_end():
             request = play.begun()
             assert request.environ["wsgi.input_terminated"] is True
             assert [request.read(), request.read(1)] == [b"", b""]
-            request.answer(b"done")
-            assert client.response().body == b"done"
+            done(client, request)
 
 
 @FAMILIES
@@ -109,18 +113,14 @@ def test_read_waits_for_all_it_asks_for_and_read1_for_a_byte(family, framing):
 
 
 def test_asking_for_nothing_does_not_wait():
-    play = Play()
-    with streaming(play) as server, server.client() as client:
-        client.send(head(length=3))
-        request = play.begun()
+    with uploading(head(length=3)) as (_, client, request):
         assert request.read(0) == b""
         assert request.do(lambda stream: stream.read1(0)).result(DEADLINE) == b""
         assert request.do(lambda stream: stream.readline(0)).result(DEADLINE) == b""
         assert request.do(lambda stream: stream.readinto(bytearray())).result(DEADLINE) == 0
         client.send(b"abc")
         assert request.read(3) == b"abc"
-        request.answer(b"done")
-        assert client.response().body == b"done"
+        done(client, request)
 
 
 @FRAMINGS
@@ -164,10 +164,7 @@ def test_a_client_may_end_its_direction_behind_the_body(family, framing):
 
 
 def test_an_http_1_0_client_may_upload():
-    play = Play()
-    with streaming(play) as server, server.client() as client:
-        client.send(head("Expect: 100-continue", length=10, version="1.0"))
-        request = play.begun()
+    with uploading(head("Expect: 100-continue", length=10, version="1.0")) as (_, client, request):
         client.send(b"hello")
         assert request.read(5) == b"hello"
         client.send(b"world")
@@ -190,50 +187,18 @@ def test_text_is_read_line_by_line_as_it_comes(framing):
         assert request.do(lambda _: text.readline()).result(DEADLINE) == "grün\n"
         client.send(upload.piece(b"lau\n!") + upload.end)
         assert request.do(lambda _: list(text)).result(DEADLINE) == ["blau\n", "!"]
-        request.answer(b"done")
-        assert client.response().body == b"done"
-
-
-@FRAMINGS
-def test_the_end_of_the_body_is_the_end_for_every_read(framing):
-    play = Play()
-    with streaming(play) as server, server.client() as client:
-        upload = Upload(framing, 5)
-        client.send(upload.head)
-        request = play.begun()
-        client.send(upload.piece(b"hello") + upload.end + PONG)
-        assert request.read(5) == b"hello"
-        ends = request.do(
-            lambda stream: [
-                stream.read(1),
-                stream.read(),
-                stream.read1(1),
-                stream.readline(),
-                stream.readlines(),
-                list(stream),
-                stream.readinto(bytearray(1)),
-                stream.readinto1(bytearray(1)),
-            ]
-        )
-        assert ends.result(DEADLINE) == [b"", b"", b"", b"", [], [], 0, 0]
-        request.answer(b"done")
-        assert client.response().body == b"done"
-        assert client.response().body == b"pong"
+        done(client, request)
 
 
 def test_trailers_and_chunk_extensions_are_no_part_of_the_body():
-    play = Play()
-    with streaming(play) as server, server.client() as client:
-        client.send(head("Trailer: X-Sum"))
-        request = play.begun()
+    with uploading(head("Trailer: X-Sum")) as (server, client, request):
         client.send(b"5;name=value\r\nhello\r\n0\r\nX-Sum: 5\r\nX-More: 6\r\n")
         future = request.do(lambda stream: stream.read())
         server.pong()
         assert not future.done(), "the trailer section has not ended"
         client.send(b"\r\n" + PONG)
         assert future.result(DEADLINE) == b"hello"
-        request.answer(b"done")
-        assert client.response().body == b"done"
+        done(client, request)
         assert client.response().body == b"pong"
 
 
@@ -251,5 +216,4 @@ def test_a_body_larger_than_any_buffer_arrives_whole():
                 sender.start()
                 assert future.result(DEADLINE) == body
                 sender.join(DEADLINE)
-                request.answer(b"done")
-                assert client.response().body == b"done"
+                done(client, request)

@@ -1,18 +1,13 @@
 """`--stream-body`: a client that disconnects within a body causes an error of the read, and not the end of the body."""
 
-from __future__ import annotations
-
 import socket
 import struct
 
 import pytest
-from harness.uploads import DEADLINE, GREEDY, Play, chunk, head, streaming
+from harness.uploads import DEADLINE, FAMILIES, FRAMINGS, GREEDY, Play, chunk, head, streaming, uploading
 from harness.wire import Broken
 
 import tailrace
-
-FAMILIES = pytest.mark.parametrize("family", ["tcp", "unix"])
-FRAMINGS = pytest.mark.parametrize("framing", ["length", "chunked"])
 
 
 def vanish(client, way):
@@ -42,19 +37,15 @@ def test_the_errors_are_os_errors_of_the_package():
 @pytest.mark.parametrize("way", ["close", "reset", "half-close"])
 @pytest.mark.parametrize("name", GREEDY)
 def test_a_body_that_breaks_off_never_looks_like_its_end(family, framing, way, name):
-    play = Play()
-    with streaming(play, family, threads=1) as server:
-        with server.client() as client:
-            client.send(head(length=100 if framing == "length" else None))
-            request = play.begun()
-            future = request.propagate(GREEDY[name])
-            client.send(b"hello" if framing == "length" else chunk(b"hello"))
-            vanish(client, way)
-            assert type(future.exception(DEADLINE)) is tailrace.ClientDisconnectedError
-            if way == "half-close":
-                response = client.response()
-                assert (response.status, response.connection) == (400, {"close"})
-                client.at_end()
+    with uploading(head(length=100 if framing == "length" else None), family, threads=1) as (server, client, request):
+        future = request.propagate(GREEDY[name])
+        client.send(b"hello" if framing == "length" else chunk(b"hello"))
+        vanish(client, way)
+        assert type(future.exception(DEADLINE)) is tailrace.ClientDisconnectedError
+        if way == "half-close":
+            response = client.response()
+            assert (response.status, response.connection) == (400, {"close"})
+            client.at_end()
         # The only thread is free again.
         server.pong()
     assert server.faults == []
@@ -65,10 +56,7 @@ def test_a_body_that_breaks_off_never_looks_like_its_end(family, framing, way, n
 @pytest.mark.parametrize("way", ["close", "half-close"])
 def test_a_body_may_break_off_anywhere(framing, at, way):
     sent = {"first-byte": b"", "chunk-size": b"5", "chunk-end": b"5\r\nhello\r", "trailer": chunk(b"hello") + b"0\r\n"}
-    play = Play()
-    with streaming(play) as server, server.client() as client:
-        client.send(head(length=100 if framing == "length" else None) + sent[at])
-        request = play.begun()
+    with uploading(head(length=100 if framing == "length" else None) + sent[at]) as (_, client, request):
         vanish(client, way)
         request.raised(lambda stream: stream.read(), tailrace.ClientDisconnectedError)
         request.raises_ever_after(tailrace.ClientDisconnectedError)
@@ -78,23 +66,19 @@ def test_a_body_may_break_off_anywhere(framing, at, way):
 @FAMILIES
 @pytest.mark.parametrize("way", ["close", "reset", "half-close"])
 def test_the_iterable_is_closed_once_when_the_client_vanishes(family, way):
-    play = Play()
-    with streaming(play, family, threads=1) as server:
-        with server.client() as client:
-            client.send(head(length=100) + b"hello")
-            request = play.begun()
-            request.stream()
-            assert request.read(5) == b"hello"
-            request.block(b"first")
-            response = client.head()
-            assert client.chunk(response) == b"first"
-            future = request.propagate(lambda stream: stream.read(5))
-            vanish(client, way)
-            assert type(future.exception(DEADLINE)) is tailrace.ClientDisconnectedError
-            assert request.closed.wait(DEADLINE)
-            if way == "half-close":
-                with pytest.raises(Broken):
-                    client.body_of(response)
+    with uploading(head(length=100) + b"hello", family, threads=1) as (server, client, request):
+        request.stream()
+        assert request.read(5) == b"hello"
+        request.block(b"first")
+        response = client.head()
+        assert client.chunk(response) == b"first"
+        future = request.propagate(lambda stream: stream.read(5))
+        vanish(client, way)
+        assert type(future.exception(DEADLINE)) is tailrace.ClientDisconnectedError
+        assert request.closed.wait(DEADLINE)
+        if way == "half-close":
+            with pytest.raises(Broken):
+                client.body_of(response)
         server.pong()
     assert request.closes == 1
     assert server.faults == []

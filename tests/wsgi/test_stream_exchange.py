@@ -1,17 +1,13 @@
 """`--stream-body`: what is sent to the client while its body arrives, and which other requests are served meanwhile."""
 
-from __future__ import annotations
-
 import hashlib
 import ssl
 import threading
 from contextlib import ExitStack
 
 import pytest
-from harness.uploads import DEADLINE, Play, chunk, expect_pong, head, streaming
+from harness.uploads import DEADLINE, FAMILIES, FRAMINGS, Play, chunk, done, expect_pong, head, streaming, uploading
 
-FAMILIES = pytest.mark.parametrize("family", ["tcp", "unix"])
-FRAMINGS = pytest.mark.parametrize("framing", ["length", "chunked"])
 EXPECT = "Expect: 100-continue"
 
 
@@ -44,10 +40,7 @@ def nothing_to_read(client):
     ids=["read", "read1", "readline", "readlines", "next", "readinto"],
 )
 def test_continue_is_sent_when_the_application_reads(family, framing, read):
-    play = Play()
-    with streaming(play, family) as server, server.client() as client:
-        client.send(head(EXPECT, length=5 if framing == "length" else None))
-        request = play.begun()
+    with uploading(head(EXPECT, length=5 if framing == "length" else None), family) as (server, client, request):
         server.pong()
         nothing_to_read(client)
         future = request.do(read)
@@ -65,10 +58,7 @@ def test_continue_is_sent_when_the_application_reads(family, framing, read):
 @FRAMINGS
 @pytest.mark.parametrize("reads", ["nothing", "no-bytes"])
 def test_an_application_that_does_not_read_refuses_the_body(framing, reads):
-    play = Play()
-    with streaming(play) as server, server.client() as client:
-        client.send(head(EXPECT, length=5 if framing == "length" else None))
-        request = play.begun()
+    with uploading(head(EXPECT, length=5 if framing == "length" else None)) as (_, client, request):
         if reads == "no-bytes":
             assert request.read(0) == b""
         request.answer(b"no", status="403 Forbidden")
@@ -80,10 +70,7 @@ def test_an_application_that_does_not_read_refuses_the_body(framing, reads):
 
 
 def test_no_continue_goes_into_a_response_that_has_begun():
-    play = Play()
-    with streaming(play) as server, server.client() as client:
-        client.send(head(EXPECT, length=5))
-        request = play.begun()
+    with uploading(head(EXPECT, length=5)) as (_, client, request):
         request.stream()
         request.block(b"first")
         response = client.head()
@@ -96,17 +83,6 @@ def test_no_continue_goes_into_a_response_that_has_begun():
         request.finish()
         assert client.chunk(response) == b"last"
         assert client.chunk(response) == b""
-
-
-def test_no_continue_is_sent_when_the_body_is_there():
-    play = Play()
-    with streaming(play) as server, server.client() as client:
-        client.send(head(EXPECT, length=5) + b"hello")
-        request = play.begun()
-        assert request.read() == b"hello"
-        request.answer(b"done")
-        assert client.response().body == b"done"
-        expect_pong(client)
 
 
 # Both directions at once
@@ -179,8 +155,7 @@ def test_uploads_that_dribble_leave_the_other_threads_to_others():
             server.pong()
         for client, request, future in zip(clients, requests, futures, strict=True):
             assert future.result(DEADLINE) == b"x" * 20
-            request.answer(b"done")
-            assert client.response().body == b"done"
+            done(client, request)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

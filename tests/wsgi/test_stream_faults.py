@@ -1,19 +1,13 @@
 """`--stream-body`: a body that breaks a rule, or arrives too slowly, causes an error of the read with a status."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import ExitStack
 
 import pytest
-from harness.uploads import DEADLINE, GREEDY, PONG, Play, chunk, head, streaming
+from harness.uploads import DEADLINE, FAMILIES, FRAMINGS, GREEDY, PONG, Play, chunk, done, head, streaming, uploading
 from harness.wire import Broken
 
 import tailrace
-
-FAMILIES = pytest.mark.parametrize("family", ["tcp", "unix"])
-FRAMINGS = pytest.mark.parametrize("framing", ["length", "chunked"])
-
 
 # The body breaks a rule
 
@@ -37,21 +31,17 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_an_uncaught_body_error_gives_the_response_its_status(family, name):
     wire, status = FAULTS[name]
-    play = Play()
-    with streaming(play, family, threads=1, max_body=1000) as server:
-        with server.client() as client:
-            client.send(head())
-            request = play.begun()
-            client.send(wire)
-            assert request.read(5) == b"hello"
-            error = request.propagate(lambda stream: stream.read()).exception(DEADLINE)
-            assert type(error) is tailrace.RequestBodyError
-            assert error.status == status
-            assert str(error)
-            response = client.response()
-            assert (response.status, response.connection) == (status, {"close"})
-            client.send(PONG)
-            client.at_end()
+    with uploading(head(), family, threads=1, max_body=1000) as (server, client, request):
+        client.send(wire)
+        assert request.read(5) == b"hello"
+        error = request.propagate(lambda stream: stream.read()).exception(DEADLINE)
+        assert type(error) is tailrace.RequestBodyError
+        assert error.status == status
+        assert str(error)
+        response = client.response()
+        assert (response.status, response.connection) == (status, {"close"})
+        client.send(PONG)
+        client.at_end()
         server.pong()
     assert server.faults == []
 
@@ -59,29 +49,22 @@ def test_an_uncaught_body_error_gives_the_response_its_status(family, name):
 @pytest.mark.parametrize("name", FAULTS)
 def test_an_application_that_catches_a_body_error_responds_itself(name):
     wire, status = FAULTS[name]
-    play = Play()
-    with streaming(play, max_body=1000) as server:
-        with server.client() as client:
-            client.send(head())
-            request = play.begun()
-            client.send(wire + PONG)
-            for read in GREEDY.values():
-                # What of the good bytes a failed read has taken is its own affair, but it fails.
-                assert request.raised(read, tailrace.RequestBodyError).status == status
-            request.raises_ever_after(tailrace.RequestBodyError, status)
-            request.answer(b"I saw it", status="422 Unprocessable Content")
-            response = client.response()
-            assert (response.status, response.body, response.connection) == (422, b"I saw it", {"close"})
-            client.at_end()
+    with uploading(head(), max_body=1000) as (server, client, request):
+        client.send(wire + PONG)
+        for read in GREEDY.values():
+            # What of the good bytes a failed read has taken is its own affair, but it fails.
+            assert request.raised(read, tailrace.RequestBodyError).status == status
+        request.raises_ever_after(tailrace.RequestBodyError, status)
+        request.answer(b"I saw it", status="422 Unprocessable Content")
+        response = client.response()
+        assert (response.status, response.body, response.connection) == (422, b"I saw it", {"close"})
+        client.at_end()
     assert server.faults == []
 
 
 @pytest.mark.parametrize("way", ["half-close", "silence"])
 def test_a_connection_whose_body_broke_off_is_closed_whatever_its_head_said(way):
-    play = Play()
-    with streaming(play, body_timeout=0.3) as server, server.client() as client:
-        client.send(head(length=100) + b"hello")
-        request = play.begun()
+    with uploading(head(length=100) + b"hello", body_timeout=0.3) as (_, client, request):
         request.stream()
         request.block(b"first")
         # So little was left of the body then that the connection would have lived on.
@@ -99,21 +82,17 @@ def test_a_connection_whose_body_broke_off_is_closed_whatever_its_head_said(way)
 
 
 def test_an_error_after_the_head_breaks_the_response_visibly():
-    play = Play()
-    with streaming(play) as server:
-        with server.client() as client:
-            client.send(head())
-            request = play.begun()
-            request.stream()
-            request.block(b"first")
-            response = client.head()
-            assert client.chunk(response) == b"first"
-            client.send(b"nonsense\r\n")
-            error = request.propagate(lambda stream: stream.read()).exception(DEADLINE)
-            assert error.status == 400
-            with pytest.raises(Broken):
-                client.body_of(response)
-            assert request.closed.wait(DEADLINE)
+    with uploading(head()) as (server, client, request):
+        request.stream()
+        request.block(b"first")
+        response = client.head()
+        assert client.chunk(response) == b"first"
+        client.send(b"nonsense\r\n")
+        error = request.propagate(lambda stream: stream.read()).exception(DEADLINE)
+        assert error.status == 400
+        with pytest.raises(Broken):
+            client.body_of(response)
+        assert request.closed.wait(DEADLINE)
     assert request.closes == 1
     assert server.faults == []
 
@@ -126,8 +105,7 @@ def test_an_exception_of_the_applications_own_is_still_its_own():
             raise RuntimeError("no body") from error
 
     with streaming(app) as server, server.client() as client:
-        client.send(head() + b"nonsense\r\n")
-        assert client.response().status == 500
+        assert client.ask(head() + b"nonsense\r\n").status == 500
         client.at_end()
     assert len(server.faults) == 1
     assert "RuntimeError" in server.faults[0]
@@ -145,8 +123,7 @@ def test_an_error_that_the_application_made_itself_is_checked(status):
         raise error
 
     with streaming(app) as server, server.client() as client:
-        client.send(head(length=0))
-        response = client.response()
+        response = client.ask(head(length=0))
         client.finish_sending()
         client.at_end()
     assert b"<script" not in response.body
@@ -164,10 +141,7 @@ def test_an_error_that_the_application_made_itself_is_checked(status):
 @FRAMINGS
 @pytest.mark.parametrize("size", [999, 1000])
 def test_a_body_of_the_largest_size_is_read(framing, size):
-    play = Play()
-    with streaming(play, max_body=1000) as server, server.client() as client:
-        client.send(head(length=size if framing == "length" else None))
-        request = play.begun()
+    with uploading(head(length=size if framing == "length" else None), max_body=1000) as (_, client, request):
         client.send(bytes(size) if framing == "length" else chunk(bytes(10)) + chunk(bytes(size - 10)) + chunk(b""))
         assert request.read() == bytes(size)
         request.answer(b"done")
@@ -177,8 +151,7 @@ def test_a_body_of_the_largest_size_is_read(framing, size):
 def test_a_length_beyond_the_largest_is_refused_before_the_application_is_called():
     play = Play()
     with streaming(play, max_body=1000) as server, server.client() as client:
-        client.send(head("Expect: 100-continue", length=1001))
-        response = client.response()
+        response = client.ask(head("Expect: 100-continue", length=1001))
         assert (response.status, response.interim, response.connection) == (413, [], {"close"})
         client.at_end()
         server.pong()
@@ -191,28 +164,25 @@ def test_a_length_beyond_the_largest_is_refused_before_the_application_is_called
 @FAMILIES
 @FRAMINGS
 def test_a_client_that_falls_silent_is_answered_408(family, framing):
-    play = Play()
-    with streaming(play, family, threads=1, body_timeout=0.3) as server:
-        with server.client() as client:
-            client.send(head(length=100 if framing == "length" else None))
-            request = play.begun()
-            client.send(b"hello" if framing == "length" else chunk(b"hello"))
-            error = request.propagate(lambda stream: stream.read()).exception(DEADLINE)
-            assert type(error) is tailrace.RequestBodyError
-            assert error.status == 408
-            response = client.response()
-            assert (response.status, response.connection) == (408, {"close"})
-            client.at_end()
+    with uploading(head(length=100 if framing == "length" else None), family, threads=1, body_timeout=0.3) as (
+        server,
+        client,
+        request,
+    ):
+        client.send(b"hello" if framing == "length" else chunk(b"hello"))
+        error = request.propagate(lambda stream: stream.read()).exception(DEADLINE)
+        assert type(error) is tailrace.RequestBodyError
+        assert error.status == 408
+        response = client.response()
+        assert (response.status, response.connection) == (408, {"close"})
+        client.at_end()
         server.pong()
     assert server.faults == []
 
 
 @FRAMINGS
 def test_a_client_that_dribbles_below_the_least_rate_is_answered_408(framing):
-    play = Play()
-    with streaming(play, body_timeout=1, min_body_rate=1000) as server, server.client() as client:
-        client.send(head(length=1000 if framing == "length" else None))
-        request = play.begun()
+    with uploading(head(length=1000 if framing == "length" else None), body_timeout=1) as (server, client, request):
         future = request.propagate(lambda stream: stream.read())
         # A byte now and then is no silence; only the rate can end this.
         tick = threading.Event()
@@ -228,15 +198,12 @@ def test_a_client_that_dribbles_below_the_least_rate_is_answered_408(framing):
     assert server.faults == []
 
 
+@pytest.mark.nightly(gate=3)
 @FAMILIES
-@pytest.mark.parametrize("rate", [0, 10_000])
 @pytest.mark.parametrize("begun", [False, True], ids=["before-the-head", "behind-a-block"])
-def test_the_application_may_take_its_time(family, rate, begun):
-    times = {"body_timeout": 0.2, "header_timeout": 0.2, "idle_timeout": 0.2, "write_timeout": 0.2}
-    play = Play()
-    with streaming(play, family, min_body_rate=rate, **times) as server, server.client() as client:
-        client.send(head(length=15))
-        request = play.begun()
+def test_the_application_may_take_its_time(family, begun):
+    times = {"body_timeout": 0.2, "header_timeout": 0.2, "keepalive_timeout": 0.2, "write_timeout": 0.2}
+    with uploading(head(length=15), family, **times) as (_, client, request):
         if begun:
             request.stream()
             request.block(b"first")
@@ -255,7 +222,7 @@ def test_the_application_may_take_its_time(family, rate, begun):
 def test_the_time_in_the_queue_is_not_the_clients():
     play = Play()
     with (
-        streaming(play, threads=1, body_timeout=0.2, header_timeout=0.2, idle_timeout=0.2) as server,
+        streaming(play, threads=1, body_timeout=0.2, header_timeout=0.2, keepalive_timeout=0.2) as server,
         server.client() as first,
         ExitStack() as stack,
     ):
@@ -269,5 +236,4 @@ def test_the_time_in_the_queue_is_not_the_clients():
             request = request or play.begun()
             client.send(b"world" if client is second else b"helloworld")
             assert request.read() == b"helloworld"
-            request.answer(b"done")
-            assert client.response().body == b"done"
+            done(client, request)

@@ -1,16 +1,11 @@
 """`--stream-body`: any sequence of reads returns the same as from a BytesIO, however the body is divided."""
 
-from __future__ import annotations
-
 import io
 
 import pytest
-from harness.uploads import PONG, chunk, head, streaming
+from harness.uploads import FAMILIES, FRAMINGS, PONG, chunk, head, streaming
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-FAMILIES = pytest.mark.parametrize("family", ["tcp", "unix"])
-FRAMINGS = pytest.mark.parametrize("framing", ["length", "chunked"])
 
 READS = ["read", "read1", "readline", "readinto", "readinto1", "next", "readlines"]
 BODIES = st.binary(max_size=400) | st.lists(st.sampled_from([b"a", b"bcd", b"\n"]), max_size=200).map(b"".join)

@@ -19,7 +19,7 @@ _NEEDED: Final = (
         "tools/distribution/description.md",
         "tools/build_backend.py",
     ),
-    *("crates/http/Cargo.toml", "crates/server/Cargo.toml", "crates/load/Cargo.toml", "crates/wsgi/build.rs"),
+    *("crates/http/Cargo.toml", "crates/server/Cargo.toml", "crates/wsgi/build.rs"),
     *("tailrace/__init__.py", "tailrace/py.typed", "tailrace/_tailrace.pyi"),
 )
 

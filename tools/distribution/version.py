@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 _ENTRY = re.compile(r"^## \[(?P<name>[^\]]+)\](?: - (?P<date>\S+))?$", re.MULTILINE)
@@ -21,7 +22,12 @@ def version_of(root: Path) -> str:
 def problems(root: Path) -> list[str]:
     """What stands against a release of the tree at `root`, one sentence each."""
     version = version_of(root)
-    return [*_locks(root, version), *_changelog((root / "CHANGELOG.md").read_text(), version), *_git(root, version)]
+    return [
+        *_locks(root, version),
+        *_packages(root, version),
+        *_changelog((root / "CHANGELOG.md").read_text(), version),
+        *_git(root, version),
+    ]
 
 
 def _locks(root: Path, version: str) -> list[str]:
@@ -34,6 +40,14 @@ def _locks(root: Path, version: str) -> list[str]:
             if its != version and crate != "tailrace-fuzz"
         ]
     return found
+
+
+def _packages(root: Path, version: str) -> Iterator[str]:
+    """The packages beside the server have its version, and need that one."""
+    for path in sorted((root / "packages").glob("*/pyproject.toml")):
+        found = re.findall(r'^version = "([^"]+)"|"tailrace==([^"]+)"', path.read_text(), re.MULTILINE)
+        if found != [(version, ""), ("", version)]:
+            yield f"{path.relative_to(root)}: it is not {version} with `tailrace=={version}`, as Cargo.toml has it"
 
 
 def _changelog(text: str, version: str) -> list[str]:

@@ -1,1 +1,1 @@
-"""What `tools/check_structure.py` is made of: import graphs of Rust and Python sources, cycles in them, and permits."""
+"""What `tools/check_structure.py` is made of: the import graph of the Rust sources, cycles in it, and permits."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from structure import graph, permits, rust
+from structure import graph, permits
 from structure.graph import Edge
 from structure.permits import Permit
 from structure.sources import Import, Sources, Use
@@ -68,11 +68,10 @@ class Findings:
     others: list[str]
 
     @classmethod
-    def of(cls, root: Path, sources: Sources) -> Findings:
-        """What is found in these sources and in the manifests below the root."""
+    def of(cls, sources: Sources) -> Findings:
+        """What is found in these sources."""
         knots = [*_file_knots(sources), *_folder_knots(sources)]
-        others = [*permits.wrong_dependencies(rust.manifests(root)), *sources.problems]
-        return cls(sources, knots, permits.broken(sources.uses), others)
+        return cls(sources, knots, permits.broken(sources.uses), sources.problems)
 
     def texts(self) -> list[str]:
         """One text a finding."""
@@ -125,9 +124,8 @@ def size(sources: Sources) -> str:
 
 
 def area_of(file: str) -> str:
-    """`http`, `server` or `wsgi` for a crate, `tailrace` for the package."""
-    parts = file.split("/")
-    return parts[1] if parts[0] == "crates" and len(parts) > 1 else parts[0]
+    """The name of the crate: `http`, `server` or `wsgi`."""
+    return file.split("/")[1]
 
 
 def short(path: str) -> str:

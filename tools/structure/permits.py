@@ -1,10 +1,8 @@
-"""What only certain folders may do: `unsafe`, system calls, reading a clock, probes, Python's C API, forks, signal
-handlers.
+"""What only certain folders may do: `unsafe`, system calls, reading a clock, probes, Python's C API.
 
 A permit is a folder (or a file), never a list of exceptions. Tests and examples may do anything. What talks to the
-operating system is in `os/`, also for `crates/wsgi`, whose `ffi/` calls CPython and nothing else. `crates/load` is a
-client, which shares no code with the server that it measures. The macros of the crate `probe` are assembly, which is
-`unsafe`, so one file names them.
+operating system is in `crates/os`, but for the names below a folder of files; `ffi/` of `crates/wsgi` calls CPython and
+nothing else. The macros of the crate `probe` are assembly, which is `unsafe`, so one file names them.
 """
 
 from __future__ import annotations
@@ -13,29 +11,24 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from structure.rust import Manifest
 from structure.sources import Use
-
-# Lowest first: a crate may use those before it.
-CRATE_ORDER: Final = ("tailrace-http", "tailrace-tls", "tailrace-server", "tailrace-load", "tailrace-wsgi")
 
 
 class Permit(NamedTuple):
     """Who may do something."""
 
     what: str
-    language: str
     is_meant: Callable[[str], bool]
     folders: tuple[str, ...]
 
     def is_broken_by(self, use: Use) -> bool:
         """Whether the use is meant, and stands elsewhere."""
-        return use.file.endswith(self.language) and self.is_meant(use.text) and not use.file.startswith(self.folders)
+        return self.is_meant(use.text) and not use.file.startswith(self.folders)
 
     @property
     def rule(self) -> str:
         """The permit in words."""
-        return f"{self.what} only in {' and '.join(self.folders)}" if self.folders else f"{self.what} nowhere"
+        return f"{self.what} only in {' and '.join(self.folders)}"
 
 
 _STD_CALLS: Final = re.compile(
@@ -67,46 +60,22 @@ def reads_clock(path: str) -> bool:
 
 
 PERMITS: Final = (
-    Permit("unsafe", ".rs", "unsafe".__eq__, ("crates/server/src/os/", "crates/wsgi/src/ffi/")),
+    Permit("unsafe", "unsafe".__eq__, ("crates/os/", "crates/wsgi/src/ffi/")),
     Permit(
         "system calls",
-        ".rs",
         makes_system_call,
-        ("crates/server/src/os/", "crates/load/src/", "crates/tls/src/files.rs"),
+        ("crates/os/", "crates/files/src/resolve.rs", "crates/tls/src/files.rs"),
     ),
     Permit(
         "the clock",
-        ".rs",
         reads_clock,
-        (
-            *("crates/server/src/os/clock.rs", "crates/server/src/os/clock/"),
-            *("crates/load/src/", "crates/tls/src/files.rs"),
-        ),
+        ("crates/os/src/clock.rs", "crates/tls/src/files.rs"),
     ),
-    Permit("probes", ".rs", lambda path: path.startswith("probe::"), ("crates/server/src/observe/probes.rs",)),
-    Permit("pyo3", ".rs", "pyo3".__eq__, ("crates/wsgi/",)),
-    Permit("ctypes", ".py", lambda path: path.partition(".")[0] == "ctypes", ()),
-    Permit("os.fork", ".py", "os.fork".__eq__, ("tailrace/master/", "tailrace/worker/")),
-    Permit("signal.signal", ".py", "signal.signal".__eq__, ("tailrace/system/", "tailrace/worker/")),
+    Permit("probes", lambda path: path.startswith("probe::"), ("crates/observe/src/probes.rs",)),
+    Permit("pyo3", "pyo3".__eq__, ("crates/wsgi/",)),
 )
 
 
 def broken(uses: list[Use]) -> list[tuple[Permit, Use]]:
     """Each use that no permit allows, once a line."""
     return [(permit, use) for permit in PERMITS for use in sorted(set(uses)) if permit.is_broken_by(use)]
-
-
-def wrong_dependencies(manifests: list[Manifest]) -> list[str]:
-    """What the manifests say against the order of the crates."""
-    found = []
-    for manifest in manifests:
-        if manifest.package not in CRATE_ORDER:
-            found.append(f"{manifest.file}: give {manifest.package} a place in CRATE_ORDER, tools/structure/permits.py")
-            continue
-        lower = CRATE_ORDER[: CRATE_ORDER.index(manifest.package)]
-        for name in sorted(manifest.dependencies):
-            if name in CRATE_ORDER and name not in lower:
-                found.append(f"{manifest.file}: {manifest.package} must not depend on {name}")
-            if name.startswith("pyo3") and not manifest.file.startswith("crates/wsgi/"):
-                found.append(f"{manifest.file}: only crates/wsgi may depend on {name}")
-    return found

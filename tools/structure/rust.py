@@ -100,37 +100,13 @@ class Crate:
     macros: dict[str, str] = field(default_factory=dict)
 
 
-class Manifest(NamedTuple):
-    """What a crate's Cargo.toml says."""
-
-    file: str
-    package: str
-    library: str
-    dependencies: frozenset[str]
-
-
-def manifests(root: Path) -> list[Manifest]:
-    """Those of all crates. Dependencies of tests and examples are left out."""
-    found = []
-    for path in sorted((root / "crates").glob("*/Cargo.toml")):
-        document: dict[str, Any] = tomllib.loads(path.read_text())
-        name = document["package"]["name"]
-        library = document.get("lib", {}).get("name", name.replace("-", "_"))
-        names: set[str] = set()
-        for table in (document, *document.get("target", {}).values()):
-            for key in ("dependencies", "build-dependencies"):
-                for dependency, value in table.get(key, {}).items():
-                    names.add(value.get("package", dependency) if isinstance(value, dict) else dependency)
-        found.append(Manifest(path.relative_to(root).as_posix(), name, library, frozenset(names)))
-    return found
-
-
 def read(root: Path, sources: Sources) -> None:
     """Adds the files of crates/*/src."""
     crates: dict[str, Crate] = {}
-    for manifest in manifests(root):
-        crate = Crate(manifest.library)
-        folder = root / Path(manifest.file).parent / "src"
+    for path in sorted((root / "crates").glob("*/Cargo.toml")):
+        document: dict[str, Any] = tomllib.loads(path.read_text())
+        crate = Crate(document.get("lib", {}).get("name", document["package"]["name"].replace("-", "_")))
+        folder = path.parent / "src"
         texts = {path.relative_to(root).as_posix(): path.read_text() for path in sorted(folder.rglob("*.rs"))}
         everything = {file: list(tokens(text)) for file, text in texts.items()}
         crate.files = {file: without_tests(all_of_it) for file, all_of_it in everything.items()}

@@ -1,4 +1,4 @@
-"""What is known about the source files, whatever their language: who imports whom, on which line, for which name.
+"""What is known about the source files: who imports whom, on which line, for which name.
 
 A file stands for itself. A folder stands for all files below it: among the files and folders that stand next to each
 other in one folder there must be no cycle either. `X.rs` next to a folder `X/` is the module that the folder holds, so

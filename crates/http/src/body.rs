@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use crate::framing::BodyLength;
-use crate::limits::Refusal;
+use crate::limits::{Exceeded, Refusal};
 use crate::octets::{is_blank, is_token, is_value};
 
 /// Digits of a chunk size, leading zeros included: as many as 64 bits need.
@@ -26,7 +26,7 @@ const LINE_END: Refusal =
 const DATA_END: Refusal = Refusal::new(400, "The data of a chunk must be as long as its size says.");
 const TRAILER: Refusal = Refusal::new(400, "A trailer field is malformed.");
 const LONG_TRAILER: Refusal = Refusal::new(431, "The trailer fields are too large.");
-const TOO_LARGE: Refusal = Refusal::new(413, "The request body is larger than this server accepts.");
+const TOO_LARGE: Refusal = Refusal::beyond(413, "The request body is larger than this server accepts.", Exceeded::Body);
 
 /// Decodes one request body from bytes that arrive in any pieces.
 ///
@@ -34,7 +34,7 @@ const TOO_LARGE: Refusal = Refusal::new(413, "The request body is larger than th
 /// even when nothing does; on [`BodyStep::NeedMore`] read; on [`BodyStep::Done`] stop.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
-    state: State,
+    state: BodyState,
     /// Decoded bytes that may still come.
     allowance: u64,
     /// Extension octets that may still come.
@@ -42,7 +42,7 @@ pub struct BodyDecoder {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum BodyState {
     /// This many bytes of a body with a Content-Length are missing.
     Length(u64),
     Size {
@@ -124,11 +124,11 @@ impl BodyDecoder {
     #[must_use]
     pub fn new(length: BodyLength, max: u64) -> Self {
         let state = match length {
-            BodyLength::None => State::Done,
-            BodyLength::Known(length) if length > max => State::Refused(TOO_LARGE),
-            BodyLength::Known(0) => State::Done,
-            BodyLength::Known(length) => State::Length(length),
-            BodyLength::Chunked => State::Size { digits: 0, size: 0 },
+            BodyLength::None => BodyState::Done,
+            BodyLength::Known(length) if length > max => BodyState::Refused(TOO_LARGE),
+            BodyLength::Known(0) => BodyState::Done,
+            BodyLength::Known(length) => BodyState::Length(length),
+            BodyLength::Chunked => BodyState::Size { digits: 0, size: 0 },
         };
         Self { state, allowance: max, extension_allowance: EXTENSION_BYTES }
     }
@@ -138,17 +138,17 @@ impl BodyDecoder {
         let mut at = 0;
         loop {
             match self.state {
-                State::Done => return BodyStep::Done { consumed: at },
-                State::Refused(refusal) => return BodyStep::Refused(refusal),
-                State::Length(missing) | State::Data(missing) if at < input.len() => {
+                BodyState::Done => return BodyStep::Done { consumed: at },
+                BodyState::Refused(refusal) => return BodyStep::Refused(refusal),
+                BodyState::Length(missing) | BodyState::Data(missing) if at < input.len() => {
                     let room = input.len() - at;
                     let length = usize::try_from(missing).map_or(room, |missing| missing.min(room));
                     let missing = missing - length as u64;
                     self.state = match self.state {
-                        State::Length(_) if missing == 0 => State::Done,
-                        State::Length(_) => State::Length(missing),
-                        _ if missing == 0 => State::DataReturn,
-                        _ => State::Data(missing),
+                        BodyState::Length(_) if missing == 0 => BodyState::Done,
+                        BodyState::Length(_) => BodyState::Length(missing),
+                        _ if missing == 0 => BodyState::DataReturn,
+                        _ => BodyState::Data(missing),
                     };
                     return BodyStep::Data { consumed: at + length, data: at..at + length };
                 }
@@ -157,7 +157,7 @@ impl BodyDecoder {
             let Some(&byte) = input.get(at) else {
                 return BodyStep::NeedMore { consumed: at };
             };
-            self.state = self.framing(byte).unwrap_or_else(State::Refused);
+            self.state = self.framing(byte).unwrap_or_else(BodyState::Refused);
             at += 1;
         }
     }
@@ -179,8 +179,8 @@ impl BodyDecoder {
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
-            State::Length(missing) => Some(missing),
-            State::Done => Some(0),
+            BodyState::Length(missing) => Some(missing),
+            BodyState::Done => Some(0),
             _ => None,
         }
     }
@@ -189,41 +189,41 @@ impl BodyDecoder {
     #[must_use]
     pub fn data_ahead(&self) -> u64 {
         match self.state {
-            State::Length(missing) | State::Data(missing) => missing,
+            BodyState::Length(missing) | BodyState::Data(missing) => missing,
             _ => 0,
         }
     }
 
     /// The state after one octet that is not data.
-    fn framing(&mut self, byte: u8) -> Result<State, Refusal> {
+    fn framing(&mut self, byte: u8) -> Result<BodyState, Refusal> {
         match self.state {
-            State::Size { digits, size } => self.size(digits, size, byte),
-            State::Extension { part, size } => {
+            BodyState::Size { digits, size } => self.size(digits, size, byte),
+            BodyState::Extension { part, size } => {
                 if self.extension_allowance == 0 {
                     return Err(LONG_EXTENSION);
                 }
                 self.extension_allowance -= 1;
                 extension(part, size, byte)
             }
-            State::SizeFeed { size } => match (byte, size) {
-                (b'\n', 0) => Ok(State::Trailer { part: Trailer::Line, used: 0 }),
+            BodyState::SizeFeed { size } => match (byte, size) {
+                (b'\n', 0) => Ok(BodyState::Trailer { part: Trailer::Line, used: 0 }),
                 (b'\n', _) => {
                     self.allowance -= size;
                     self.extension_allowance = self.extension_allowance.saturating_add(size);
-                    Ok(State::Data(size))
+                    Ok(BodyState::Data(size))
                 }
                 _ => Err(LINE_END),
             },
-            State::DataReturn if byte == b'\r' => Ok(State::DataFeed),
-            State::DataFeed if byte == b'\n' => Ok(State::Size { digits: 0, size: 0 }),
-            State::DataReturn | State::DataFeed => Err(DATA_END),
-            State::Trailer { part, used } => trailer(part, used, byte),
+            BodyState::DataReturn if byte == b'\r' => Ok(BodyState::DataFeed),
+            BodyState::DataFeed if byte == b'\n' => Ok(BodyState::Size { digits: 0, size: 0 }),
+            BodyState::DataReturn | BodyState::DataFeed => Err(DATA_END),
+            BodyState::Trailer { part, used } => trailer(part, used, byte),
             // `decode` handles these states before it comes here.
-            State::Length(_) | State::Data(_) | State::Done | State::Refused(_) => Ok(self.state),
+            BodyState::Length(_) | BodyState::Data(_) | BodyState::Done | BodyState::Refused(_) => Ok(self.state),
         }
     }
 
-    fn size(&self, digits: u8, size: u64, byte: u8) -> Result<State, Refusal> {
+    fn size(&self, digits: u8, size: u64, byte: u8) -> Result<BodyState, Refusal> {
         if let Some(digit) = (byte as char).to_digit(16) {
             if digits == SIZE_DIGITS {
                 return Err(LONG_SIZE);
@@ -232,13 +232,13 @@ impl BodyDecoder {
             if size > self.allowance {
                 return Err(TOO_LARGE);
             }
-            return Ok(State::Size { digits: digits + 1, size });
+            return Ok(BodyState::Size { digits: digits + 1, size });
         }
         match byte {
             _ if digits == 0 => Err(SIZE),
-            b'\r' => Ok(State::SizeFeed { size }),
-            b';' => Ok(State::Extension { part: Extension::Semicolon, size }),
-            b' ' | b'\t' => Ok(State::Extension { part: Extension::Blank, size }),
+            b'\r' => Ok(BodyState::SizeFeed { size }),
+            b';' => Ok(BodyState::Extension { part: Extension::Semicolon, size }),
+            b' ' | b'\t' => Ok(BodyState::Extension { part: Extension::Blank, size }),
             b'\n' => Err(LINE_END),
             _ => Err(SIZE),
         }
@@ -246,10 +246,10 @@ impl BodyDecoder {
 }
 
 /// The state after one octet of the extensions. Only after a complete one may the line end.
-fn extension(part: Extension, size: u64, byte: u8) -> Result<State, Refusal> {
+fn extension(part: Extension, size: u64, byte: u8) -> Result<BodyState, Refusal> {
     use Extension::{Blank, Equals, Name, NameBlank, QuoteEnd, Quoted, QuotedEscape, Semicolon, Value};
     let part = match (part, byte) {
-        (Name | Value | QuoteEnd, b'\r') => return Ok(State::SizeFeed { size }),
+        (Name | Value | QuoteEnd, b'\r') => return Ok(BodyState::SizeFeed { size }),
         (_, b'\n') => return Err(LINE_END),
         (Quoted, b'"') => QuoteEnd,
         (Quoted, b'\\') => QuotedEscape,
@@ -264,14 +264,14 @@ fn extension(part: Extension, size: u64, byte: u8) -> Result<State, Refusal> {
         (Semicolon | Equals, _) if is_blank(byte) => part,
         _ => return Err(EXTENSION),
     };
-    Ok(State::Extension { part, size })
+    Ok(BodyState::Extension { part, size })
 }
 
 /// The state after one octet of the trailer section (RFC 9112 section 7.1.2), whose fields are checked like those of a
 /// head and then discarded: they cannot change the framing, nor the head that the application has.
-fn trailer(part: Trailer, used: u32, byte: u8) -> Result<State, Refusal> {
+fn trailer(part: Trailer, used: u32, byte: u8) -> Result<BodyState, Refusal> {
     let part = match (part, byte) {
-        (Trailer::LastFeed, b'\n') => return Ok(State::Done),
+        (Trailer::LastFeed, b'\n') => return Ok(BodyState::Done),
         (Trailer::Line, b'\r') => Trailer::LastFeed,
         (Trailer::LineFeed, b'\n') => Trailer::Line,
         (Trailer::Value, b'\r') => Trailer::LineFeed,
@@ -285,5 +285,5 @@ fn trailer(part: Trailer, used: u32, byte: u8) -> Result<State, Refusal> {
     if used == TRAILER_BYTES && !matches!(part, Trailer::LastFeed) {
         return Err(LONG_TRAILER);
     }
-    Ok(State::Trailer { part, used: used + 1 })
+    Ok(BodyState::Trailer { part, used: used + 1 })
 }

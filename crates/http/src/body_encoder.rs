@@ -33,7 +33,7 @@ impl BodyEncoder {
         }
     }
 
-    /// The same for data that begins at `at` in `buffer`, with [`BodyEncoder::BEFORE`] bytes of room before it. Returns
+    /// Frames data that begins at `at` in `buffer`, with [`BodyEncoder::BEFORE`] bytes of room before it. Returns
     /// where the framing begins.
     #[inline]
     pub fn begin_in_front(self, length: usize, buffer: &mut [u8], at: usize) -> usize {

@@ -21,7 +21,7 @@ pub struct Validators<'a> {
 /// A time of change as a validator; both in seconds since 1970. `None`: the second is not over, so that there may be
 /// another change in it (RFC 9110 section 8.8.2.2), or it is to come (section 8.8.2.1).
 #[must_use]
-pub fn settled(modified: u64, now: u64) -> Option<u64> {
+pub fn validator_time(modified: u64, now: u64) -> Option<u64> {
     (modified < now).then_some(modified)
 }
 
@@ -83,7 +83,7 @@ pub fn range<'a>(head: &RequestHead, bytes: &'a [u8], validators: Validators<'_>
     let mut conditions = values(head, bytes, b"if-range");
     let Some(condition) = conditions.next() else { return Some(range) };
     let is_current = if condition.ends_with(b"\"") {
-        is_same_strongly(Member::Tag(condition), validators.etag)
+        is_same_strongly(ListedTag::Tag(condition), validators.etag)
     } else {
         // Equal, not later: the clock of the client does not matter, and a file may be put back from a copy.
         seconds(condition).is_some_and(|since| validators.modified == Some(since))
@@ -127,21 +127,21 @@ pub fn http_date(seconds: u64) -> String {
 
 /// A member of a list of entity tags.
 #[derive(Clone, Copy)]
-enum Member<'a> {
+enum ListedTag<'a> {
     /// `*`: any representation.
     Any,
     Tag(&'a [u8]),
 }
 
 /// True if a member of these fields satisfies `is_same`.
-fn any_tag(head: &RequestHead, bytes: &[u8], name: &[u8], is_same: impl Fn(Member<'_>) -> bool) -> bool {
+fn any_tag(head: &RequestHead, bytes: &[u8], name: &[u8], is_same: impl Fn(ListedTag<'_>) -> bool) -> bool {
     values(head, bytes, name).any(|value| {
         if value == b"*" {
-            return is_same(Member::Any);
+            return is_same(ListedTag::Any);
         }
         let mut rest = value;
         while let Some((tag, after)) = next_tag(rest) {
-            if is_same(Member::Tag(tag)) {
+            if is_same(ListedTag::Tag(tag)) {
                 return true;
             }
             rest = after;
@@ -168,18 +168,18 @@ fn is_etagc(byte: u8) -> bool {
 }
 
 /// Strong comparison (RFC 9110 section 8.8.3.2): equal, and neither is weak.
-fn is_same_strongly(member: Member<'_>, current: Option<&[u8]>) -> bool {
+fn is_same_strongly(member: ListedTag<'_>, current: Option<&[u8]>) -> bool {
     match member {
-        Member::Any => true,
-        Member::Tag(tag) => !tag.starts_with(WEAK) && current == Some(tag),
+        ListedTag::Any => true,
+        ListedTag::Tag(tag) => !tag.starts_with(WEAK) && current == Some(tag),
     }
 }
 
 /// Weak comparison (RFC 9110 section 8.8.3.2): equal, ignoring `W/`.
-fn is_same_weakly(member: Member<'_>, current: Option<&[u8]>) -> bool {
+fn is_same_weakly(member: ListedTag<'_>, current: Option<&[u8]>) -> bool {
     match member {
-        Member::Any => true,
-        Member::Tag(tag) => current.is_some_and(|current| opaque(current) == opaque(tag)),
+        ListedTag::Any => true,
+        ListedTag::Tag(tag) => current.is_some_and(|current| opaque(current) == opaque(tag)),
     }
 }
 

@@ -35,8 +35,6 @@ pub struct OwnFields<'a> {
     pub date: &'a [u8],
     /// The value of `Server`; empty: no such field.
     pub server: &'a [u8],
-    /// The value of `Strict-Transport-Security` (RFC 6797); empty: no such field.
-    pub strict_transport: &'a [u8],
     /// Name and value of the field with the id of the request, if it has one.
     pub id: Option<(&'a [u8], &'a [u8])>,
 }
@@ -131,18 +129,17 @@ impl ResponseHead {
         *self = Self { buffer, ..Self::default() };
     }
 
-    /// Makes it a copy of another one that is not complete. The buffer keeps its capacity. False: the system has no
-    /// memory, and the head is empty.
-    #[must_use]
-    pub fn copy_from(&mut self, other: &Self) -> bool {
+    /// Makes it a copy of another one that is not complete. The buffer keeps its capacity.
+    ///
+    /// # Errors
+    /// [`HeadFault::NoMemory`]; the head is empty.
+    pub fn copy_from(&mut self, other: &Self) -> Result<(), HeadFault> {
         self.clear();
-        if !self.reserve(other.buffer.len()) {
-            return false;
-        }
+        self.reserve(other.buffer.len())?;
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.extend_from_slice(&other.buffer);
         *self = Self { buffer, ..*other };
-        true
+        Ok(())
     }
 
     /// Capacity of the buffer, in bytes.
@@ -169,9 +166,7 @@ impl ResponseHead {
             }
         };
         self.clear();
-        if !self.reserve(status_line.len()) {
-            return Err(HeadFault::NoMemory);
-        }
+        self.reserve(status_line.len())?;
         self.status = code.iter().fold(0, |code, digit| code * 10 + u16::from(**digit - b'0'));
         // The version is the server's, not that of the request (RFC 9110 section 2.5).
         self.buffer.extend_from_slice(b"HTTP/1.1 ");
@@ -188,9 +183,7 @@ impl ResponseHead {
     /// [`HeadFault::NoMemory`].
     pub fn early_hints(&mut self) -> Result<(), HeadFault> {
         self.clear();
-        if !self.reserve(EARLY_HINTS.len()) {
-            return Err(HeadFault::NoMemory);
-        }
+        self.reserve(EARLY_HINTS.len())?;
         self.status = 103;
         self.buffer.extend_from_slice(EARLY_HINTS);
         Ok(())
@@ -219,23 +212,21 @@ impl ResponseHead {
         if value_end(value, 0) != value.len() {
             return Err(HeadFault::FieldValue { name: shown(name), value: shown(value) });
         }
-        match Known::of(name) {
+        match SpecialField::of(name) {
             None => {}
-            Some(Known::Date) => self.has_date = true,
-            Some(Known::Server) => self.has_server = true,
-            Some(Known::ContentLength) => return self.declare(value),
-            Some(Known::Connection) => {
+            Some(SpecialField::Date) => self.has_date = true,
+            Some(SpecialField::Server) => self.has_server = true,
+            Some(SpecialField::ContentLength) => return self.declare(value),
+            Some(SpecialField::Connection) => {
                 self.connection(value);
                 return Ok(());
             }
-            Some(Known::HopByHop(name)) => {
+            Some(SpecialField::HopByHop(name)) => {
                 self.dropped = Some(name);
                 return Ok(());
             }
         }
-        if !self.reserve(name.len() + value.len()) {
-            return Err(HeadFault::NoMemory);
-        }
+        self.reserve(name.len() + value.len())?;
         self.append(name, value);
         Ok(())
     }
@@ -306,11 +297,14 @@ impl ResponseHead {
         Ok(())
     }
 
-    /// Reserves `more` bytes beside those for what the server adds. False: the system has no memory.
-    fn reserve(&mut self, more: usize) -> bool {
+    /// Reserves `more` bytes beside those for what the server adds.
+    fn reserve(&mut self, more: usize) -> Result<(), HeadFault> {
         let needed = more.saturating_add(OWN_ROOM);
         let room = self.buffer.capacity() - self.buffer.len();
-        room >= needed || self.buffer.try_reserve(needed).is_ok() || self.buffer.try_reserve_exact(needed).is_ok()
+        if room >= needed || self.buffer.try_reserve(needed).is_ok() {
+            return Ok(());
+        }
+        self.buffer.try_reserve_exact(needed).map_err(|_| HeadFault::NoMemory)
     }
 
     fn append(&mut self, name: &[u8], value: &[u8]) {
@@ -389,9 +383,6 @@ impl ResponseHead {
         {
             self.append(name, value);
         }
-        if !own.strict_transport.is_empty() && !self.has(b"Strict-Transport-Security") {
-            self.append(b"Strict-Transport-Security", own.strict_transport);
-        }
         if !self.has_date && !is_packet {
             self.append(b"Date", own.date);
         }
@@ -456,7 +447,7 @@ impl ResponseHead {
 }
 
 /// Fields that the server does not simply pass on.
-enum Known {
+enum SpecialField {
     ContentLength,
     Connection,
     Date,
@@ -464,7 +455,7 @@ enum Known {
     HopByHop(&'static str),
 }
 
-impl Known {
+impl SpecialField {
     fn of(name: &[u8]) -> Option<Self> {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         let dropped = |known: &'static str| is(known).then_some(Self::HopByHop(known));
@@ -487,11 +478,11 @@ impl Known {
 
 /// Whether the server itself writes the fields of this name, or drops them.
 pub(crate) fn is_own_field(name: &[u8]) -> bool {
-    Known::of(name).is_some()
+    SpecialField::of(name).is_some()
 }
 
 /// The decimal digits of `number`, at the end of `digits`.
-fn decimal_text(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+pub fn decimal_text(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut start = digits.len();
     loop {
         start -= 1;

@@ -142,7 +142,7 @@ fn remove(bytes: &[u8], fields: &mut Vec<Field>, is_meant: impl Fn(Name) -> bool
 /// # Errors
 /// A [`Refusal`] if what a trusted proxy states is malformed, or contradicts itself.
 pub fn read(bytes: &[u8], fields: &[Field], trust: &Trust, peer: Option<SocketAddr>) -> Result<Statement, Refusal> {
-    let lists = Lists::find(bytes, fields);
+    let lists = ForwardedLists::find(bytes, fields);
     if !lists.has(Name::Forwarded) {
         return lists.extension(trust, peer);
     }
@@ -161,13 +161,13 @@ pub fn read(bytes: &[u8], fields: &[Field], trust: &Trust, peer: Option<SocketAd
 
 /// The lists of a request.
 #[derive(Clone, Copy)]
-struct Lists<'a> {
+struct ForwardedLists<'a> {
     bytes: &'a [u8],
     /// Of each [`Name`]: the fields from its first line to its last one.
     lines: [&'a [Field]; 6],
 }
 
-impl<'a> Lists<'a> {
+impl<'a> ForwardedLists<'a> {
     fn find(bytes: &'a [u8], fields: &'a [Field]) -> Self {
         let mut first = [None; 6];
         let mut lines = [&fields[..0]; 6];

@@ -6,7 +6,7 @@
 
 use crate::body_encoder::BodyEncoder;
 use crate::forwarded::{is_forwarded, may_be_forwarded};
-use crate::limits::{Limits, Refusal};
+use crate::limits::{Exceeded, Limits, Refusal};
 use crate::octets::{is_token, trim};
 use crate::request_head::{RequestHead, Span, TargetForm, Version};
 use crate::target::is_authority;
@@ -15,7 +15,7 @@ const LENGTH: Refusal = Refusal::new(400, "Content-Length must be one decimal nu
 const LENGTH_REPEATED: Refusal = Refusal::new(400, "Content-Length must be given once.");
 const LENGTH_AND_CODING: Refusal =
     Refusal::new(400, "Content-Length and Transfer-Encoding must not be given together.");
-const TOO_LARGE: Refusal = Refusal::new(413, "The request body is larger than this server accepts.");
+const TOO_LARGE: Refusal = Refusal::beyond(413, "The request body is larger than this server accepts.", Exceeded::Body);
 const CODING: Refusal = Refusal::new(400, "Transfer-Encoding must end with chunked, given once and alone.");
 const UNKNOWN_CODING: Refusal = Refusal::new(501, "The only transfer coding that this server supports is chunked.");
 const CODING_IN_1_0: Refusal = Refusal::new(400, "HTTP/1.0 has no Transfer-Encoding: use Content-Length.");
@@ -138,7 +138,7 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
     let mut host = None;
     let mut length = None;
     let mut coding = None;
-    let mut connection = Connection::default();
+    let mut connection = ConnectionOptions::default();
     let mut expectation = Ok(false);
     let mut has_forwarded = false;
     let mut start = None;
@@ -155,7 +155,7 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
                 set_once(&mut length, content_length(value)?, LENGTH_REPEATED)?;
             }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
-                coding = Some(Coding::read(coding, value)?);
+                coding = Some(TransferCodings::read(coding, value)?);
             }
             13 if is_request_start(name) => start = Some(field.value),
             15..=18 | 9 if may_be_forwarded(name) => {
@@ -252,13 +252,13 @@ pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
 
 /// All Transfer-Encoding values so far, which together are one list (RFC 9110 section 5.3).
 #[derive(Clone, Copy)]
-struct Coding {
+struct TransferCodings {
     codings: u32,
     ends_chunked: bool,
     chunked: u32,
 }
 
-impl Coding {
+impl TransferCodings {
     /// Only tokens between commas: chunked has no parameters (RFC 9112 section 7.1), and recipients that parsed this
     /// field leniently have made request smuggling possible.
     fn read(before: Option<Self>, value: &[u8]) -> Result<Self, Refusal> {
@@ -287,12 +287,12 @@ impl Coding {
 
 /// The connection options that matter (RFC 9110 section 7.6.1, RFC 9112 section 9.3).
 #[derive(Clone, Copy, Default)]
-struct Connection {
+struct ConnectionOptions {
     close: bool,
     keep_alive: bool,
 }
 
-impl Connection {
+impl ConnectionOptions {
     fn read(&mut self, value: &[u8]) {
         for option in value.split(|&byte| byte == b',') {
             let option = trim(option);

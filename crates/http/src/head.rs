@@ -5,7 +5,7 @@
 //! head that comes octet by octet is linear in its length. The result does not depend on how the bytes were cut. A head
 //! is refused at the first octet that no valid head can have. Thread: whichever owns the connection.
 
-use crate::limits::{Limits, Refusal};
+use crate::limits::{Exceeded, Limits, Refusal};
 use crate::octets::{blank_end, is_blank, target_end, token_end, value_end};
 use crate::request_head::{Field, RequestHead, Span, Version};
 use crate::target;
@@ -31,7 +31,7 @@ pub(crate) const NON_ASCII: Refusal =
     Refusal::new(400, "The request target must be ASCII: percent-encode other characters.");
 const SPACES: Refusal = Refusal::new(400, "The request target must have exactly one space on each side.");
 const SIMPLE: Refusal = Refusal::new(400, "The request line must end with the HTTP version.");
-pub(crate) const LONG_LINE: Refusal = Refusal::new(414, "The request line is too long.");
+pub(crate) const LONG_LINE: Refusal = Refusal::beyond(414, "The request line is too long.", Exceeded::RequestLine);
 const VERSION: Refusal = Refusal::new(400, "The request line must end with HTTP/1.0 or HTTP/1.1.");
 const OTHER_VERSION: Refusal = Refusal::new(505, "This server supports HTTP/1.0 and HTTP/1.1.");
 const BARE_CR: Refusal = Refusal::new(400, "A carriage return must be followed by a line feed.");
@@ -39,13 +39,14 @@ const BARE_LF: Refusal = Refusal::new(400, "A line must end with a carriage retu
 const FOLDED: Refusal = Refusal::new(400, "A field line must not start with a space or a tab.");
 const NAME: Refusal = Refusal::new(400, "A field name must be a token, immediately followed by a colon.");
 pub(crate) const VALUE: Refusal = Refusal::new(400, "A field value must not have control characters.");
-pub(crate) const LONG_FIELDS: Refusal = Refusal::new(431, "The header fields are too large.");
+/// The header fields are longer than [`Limits::header_bytes`].
+pub(crate) const LONG_FIELDS: Refusal = Refusal::beyond(431, "The header fields are too large.", Exceeded::HeaderBytes);
 pub(crate) const MANY_FIELDS: Refusal = Refusal::new(431, "There are too many header fields.");
 
 /// Parses one head from bytes that arrive in any pieces.
 #[derive(Clone, Debug, Default)]
 pub struct HeadParser {
-    phase: Phase,
+    phase: HeadElement,
     /// Offset of the next octet to read.
     at: usize,
     /// Offset at which the element that is being read starts.
@@ -62,7 +63,7 @@ pub struct HeadParser {
 
 /// The element that the next octet belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
+enum HeadElement {
     #[default]
     EmptyLine,
     EmptyLineFeed,
@@ -102,10 +103,13 @@ impl HeadParser {
 
     fn advance(&mut self, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> Result<HeadStep, Refusal> {
         match self.phase {
-            Phase::Complete => Ok(HeadStep::Complete),
-            Phase::FieldLine | Phase::Name | Phase::Blank | Phase::Value | Phase::FieldLineFeed | Phase::LastFeed => {
-                self.field_lines(bytes, limits, head)
-            }
+            HeadElement::Complete => Ok(HeadStep::Complete),
+            HeadElement::FieldLine
+            | HeadElement::Name
+            | HeadElement::Blank
+            | HeadElement::Value
+            | HeadElement::FieldLineFeed
+            | HeadElement::LastFeed => self.field_lines(bytes, limits, head),
             _ => match self.request_line(bytes, limits, head)? {
                 HeadStep::Complete => self.field_lines(bytes, limits, head),
                 step => Ok(step),
@@ -121,10 +125,10 @@ impl HeadParser {
     /// True once a byte of the request line was read (empty lines before it do not count).
     #[must_use]
     pub fn started(&self) -> bool {
-        !matches!(self.phase, Phase::EmptyLine | Phase::EmptyLineFeed)
+        !matches!(self.phase, HeadElement::EmptyLine | HeadElement::EmptyLineFeed)
     }
 
-    fn enter(&mut self, phase: Phase, at: usize) {
+    fn enter(&mut self, phase: HeadElement, at: usize) {
         self.phase = phase;
         self.at = at;
         self.mark = at;
@@ -135,20 +139,20 @@ impl HeadParser {
         let limit = limits.request_line.min(LARGEST_LIMIT);
         while let Some(&byte) = bytes.get(self.at) {
             match self.phase {
-                Phase::EmptyLine if byte == b'\r' => self.enter(Phase::EmptyLineFeed, self.at + 1),
-                Phase::EmptyLine => {
+                HeadElement::EmptyLine if byte == b'\r' => self.enter(HeadElement::EmptyLineFeed, self.at + 1),
+                HeadElement::EmptyLine => {
                     self.section = self.at;
-                    self.enter(Phase::Method, self.at);
+                    self.enter(HeadElement::Method, self.at);
                 }
-                Phase::EmptyLineFeed => {
+                HeadElement::EmptyLineFeed => {
                     expect_line_feed(byte)?;
                     self.empty_lines += 1;
                     if self.empty_lines > EMPTY_LINES {
                         return Err(EMPTY);
                     }
-                    self.enter(Phase::EmptyLine, self.at + 1);
+                    self.enter(HeadElement::EmptyLine, self.at + 1);
                 }
-                Phase::Method => {
+                HeadElement::Method => {
                     self.at = token_end(bytes, self.at);
                     if self.at - self.mark > LARGEST_METHOD {
                         return Err(LONG_METHOD);
@@ -157,7 +161,7 @@ impl HeadParser {
                         None => break,
                         Some(b' ') if self.at > self.mark => {
                             head.method = Span::new(self.mark, self.at);
-                            self.enter(Phase::Target, self.at + 1);
+                            self.enter(HeadElement::Target, self.at + 1);
                         }
                         // The first octet of every TLS connection (RFC 8446 section 5.1).
                         Some(0x16) if self.at == 0 => return Err(TLS),
@@ -167,7 +171,7 @@ impl HeadParser {
                         Some(_) => return Err(METHOD),
                     }
                 }
-                Phase::Target => {
+                HeadElement::Target => {
                     // One octet more than the limit, to tell a line that is too long from one that ends at the limit.
                     let window = self.section + limit + 1;
                     self.at = target_end(&bytes[..bytes.len().min(window)], self.at);
@@ -178,7 +182,7 @@ impl HeadParser {
                         None => break,
                         Some(b' ') if self.at > self.mark => {
                             head.target = Span::new(self.mark, self.at);
-                            self.enter(Phase::Version, self.at + 1);
+                            self.enter(HeadElement::Version, self.at + 1);
                         }
                         Some(b' ') => return Err(SPACES),
                         Some(b'\r' | b'\n') => return Err(SIMPLE),
@@ -186,26 +190,26 @@ impl HeadParser {
                         Some(_) => return Err(TARGET),
                     }
                 }
-                Phase::Version => {
+                HeadElement::Version => {
                     let Some(version) = version(&bytes[self.at..])? else {
                         break;
                     };
                     head.version = version;
                     // After the version, so that "PRI * HTTP/2.0" is refused for its version and not for its target.
                     target::classify(bytes, head)?;
-                    self.enter(Phase::RequestLineEnd, self.at + VERSION_LENGTH);
+                    self.enter(HeadElement::RequestLineEnd, self.at + VERSION_LENGTH);
                     if self.at - self.section > limit {
                         return Err(LONG_LINE);
                     }
                 }
-                Phase::RequestLineEnd => match byte {
-                    b'\r' => self.enter(Phase::RequestLineFeed, self.at + 1),
+                HeadElement::RequestLineEnd => match byte {
+                    b'\r' => self.enter(HeadElement::RequestLineFeed, self.at + 1),
                     b'\n' => return Err(BARE_LF),
                     _ => return Err(VERSION),
                 },
-                Phase::RequestLineFeed => {
+                HeadElement::RequestLineFeed => {
                     expect_line_feed(byte)?;
-                    self.enter(Phase::FieldLine, self.at + 1);
+                    self.enter(HeadElement::FieldLine, self.at + 1);
                     self.section = self.at;
                     return Ok(HeadStep::Complete);
                 }
@@ -222,32 +226,32 @@ impl HeadParser {
         let (mut phase, mut at, mut mark) = (self.phase, self.at, self.mark);
         while let Some(&byte) = bytes.get(at) {
             match phase {
-                Phase::FieldLine => match byte {
-                    b'\r' => (phase, at) = (Phase::LastFeed, at + 1),
+                HeadElement::FieldLine => match byte {
+                    b'\r' => (phase, at) = (HeadElement::LastFeed, at + 1),
                     b'\n' => return Err(BARE_LF),
                     b' ' | b'\t' => return Err(FOLDED),
                     _ if head.fields.len() >= limits.header_count => return Err(MANY_FIELDS),
-                    _ => (phase, mark) = (Phase::Name, at),
+                    _ => (phase, mark) = (HeadElement::Name, at),
                 },
-                Phase::Name => {
+                HeadElement::Name => {
                     at = token_end(seen, at);
                     match seen.get(at) {
                         Some(b':') if at > mark => {
                             self.name = Span::new(mark, at);
-                            (phase, at) = (Phase::Blank, at + 1);
+                            (phase, at) = (HeadElement::Blank, at + 1);
                         }
                         Some(_) => return Err(NAME),
                         None => break,
                     }
                 }
-                Phase::Blank => {
+                HeadElement::Blank => {
                     at = blank_end(seen, at);
                     if at >= seen.len() {
                         break;
                     }
-                    (phase, mark) = (Phase::Value, at);
+                    (phase, mark) = (HeadElement::Value, at);
                 }
-                Phase::Value => {
+                HeadElement::Value => {
                     at = value_end(seen, at);
                     match seen.get(at) {
                         Some(b'\r') => {
@@ -255,23 +259,23 @@ impl HeadParser {
                             let length = text.iter().rposition(|&byte| !is_blank(byte)).map_or(0, |last| last + 1);
                             let value = Span::new(mark, mark + length);
                             head.fields.push(Field { name: self.name, value });
-                            (phase, at) = (Phase::FieldLineFeed, at + 1);
+                            (phase, at) = (HeadElement::FieldLineFeed, at + 1);
                         }
                         Some(b'\n') => return Err(BARE_LF),
                         Some(_) => return Err(VALUE),
                         None => break,
                     }
                 }
-                Phase::FieldLineFeed => {
+                HeadElement::FieldLineFeed => {
                     expect_line_feed(byte)?;
                     if at >= window {
                         return Err(LONG_FIELDS);
                     }
-                    (phase, at) = (Phase::FieldLine, at + 1);
+                    (phase, at) = (HeadElement::FieldLine, at + 1);
                 }
-                Phase::LastFeed => {
+                HeadElement::LastFeed => {
                     expect_line_feed(byte)?;
-                    self.enter(Phase::Complete, at + 1);
+                    self.enter(HeadElement::Complete, at + 1);
                     head.length = self.at;
                     return Ok(HeadStep::Complete);
                 }
@@ -279,7 +283,7 @@ impl HeadParser {
             }
         }
         // The line that is being read has reached the limit of all lines together.
-        if at >= window && matches!(phase, Phase::Name | Phase::Blank | Phase::Value) {
+        if at >= window && matches!(phase, HeadElement::Name | HeadElement::Blank | HeadElement::Value) {
             return Err(LONG_FIELDS);
         }
         (self.phase, self.at, self.mark) = (phase, at, mark);

@@ -170,6 +170,23 @@ fn digits(text: &mut [u8], number: u128) {
     }
 }
 
+/// The field that says where a request is in its trace.
+pub const TRACEPARENT: &[u8] = b"traceparent";
+
+/// The trace to which a request with these fields belongs, as its only `traceparent` states it.
+#[must_use]
+pub fn trace_of<'a>(bytes: &'a [u8], fields: &[Field]) -> Option<&'a [u8]> {
+    only_field(bytes, fields, TRACEPARENT).and_then(trace_id)
+}
+
+/// The value of the only field of this name.
+#[must_use]
+pub fn only_field<'a>(bytes: &'a [u8], fields: &[Field], name: &[u8]) -> Option<&'a [u8]> {
+    let mut found = fields.iter().filter(|field| field.name.of(bytes).eq_ignore_ascii_case(name));
+    let field = found.next()?;
+    if found.next().is_some() { None } else { Some(field.value.of(bytes)) }
+}
+
 /// The trace of a `traceparent` (W3C Trace Context section 3.2), 32 hexadecimal digits. `None`: the value is invalid.
 #[must_use]
 pub fn trace_id(traceparent: &[u8]) -> Option<&[u8]> {
@@ -189,4 +206,45 @@ pub fn trace_id(traceparent: &[u8]) -> Option<&[u8]> {
     let is_hexadecimal = |text: &[u8]| text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let is_set = |text: &[u8]| is_hexadecimal(text) && text.iter().any(|byte| *byte != b'0');
     (is_length && is_hexadecimal(&version) && is_set(trace) && is_set(parent) && is_hexadecimal(flags)).then_some(trace)
+}
+
+/// A request of which spans are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traced {
+    /// The trace; not 0.
+    pub trace: u128,
+    /// The span of the sender; 0: the trace begins here.
+    pub parent: u64,
+    /// The span of the request.
+    pub span: u64,
+    /// The span of the application.
+    pub application: u64,
+}
+
+/// What follows a request's method and target in the log; empty: nothing.
+pub fn id_text(id: &[u8], trace: Option<&[u8]>) -> String {
+    match (id, trace) {
+        ([], None) => String::new(),
+        ([], Some(trace)) => format!(" (trace {})", trace.escape_ascii()),
+        (id, None) => format!(" (id {})", id.escape_ascii()),
+        (id, Some(trace)) => format!(" (id {}, trace {})", id.escape_ascii(), trace.escape_ascii()),
+    }
+}
+
+/// Which requests are traced.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    /// From 0 to 1. Services with the same share trace the same requests: the trace id decides, as in OpenTelemetry.
+    pub share: f64,
+    /// If a trusted sender states a trace, its sampled flag decides instead.
+    pub is_parent_based: bool,
+}
+
+impl Sampling {
+    /// Whether a trace id, or a random number in its place, is in the share.
+    #[must_use]
+    pub fn takes(self, trace: u128) -> bool {
+        // Of the id's last 64 bits 53, as many as the number has; so a share of 1 has all of them.
+        ((trace as u64 >> 11) as f64) < self.share * (1u64 << 53) as f64
+    }
 }

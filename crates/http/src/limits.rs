@@ -1,5 +1,8 @@
 //! Limits of a request, and refusals as values: a status and one sentence that contains nothing of the input.
 
+/// Number of header fields that a request may have: more than browsers and proxies send together.
+pub const MAX_FIELDS: usize = 128;
+
 /// Limits of one request, in bytes unless the name says otherwise.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -7,7 +10,7 @@ pub struct Limits {
     pub request_line: usize,
     /// All field lines together, their line ends included. Beyond it: 431.
     pub header_bytes: usize,
-    /// Number of field lines. Beyond it: 431.
+    /// Number of field lines, [`MAX_FIELDS`] outside tests. Beyond it: 431.
     pub header_count: usize,
     /// The decoded body. Beyond it: 413.
     pub body: u64,
@@ -15,24 +18,51 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { request_line: 8190, header_bytes: 65_536, header_count: 128, body: 1 << 30 }
+        Self { request_line: 8190, header_bytes: 65_536, header_count: MAX_FIELDS, body: 1 << 30 }
     }
 }
 
+/// What a request has exceeded that the operator can raise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exceeded {
+    /// [`Limits::request_line`].
+    RequestLine,
+    /// [`Limits::header_bytes`].
+    HeaderBytes,
+    /// [`Limits::body`].
+    Body,
+    /// The time for the head.
+    HeaderTime,
+    /// The time for the body.
+    BodyTime,
+    /// The memory for all clients.
+    ClientMemory,
+    /// The disk space for the bodies of all clients.
+    BodyFiles,
+}
+
 /// Why a request is not served. It is sent as an ordinary error response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Refusal {
     /// The status code of the response.
     pub status: u16,
     /// One plain sentence with the rule or the remedy. Never contains input, so it needs no escaping.
     pub reason: &'static str,
+    /// `None`: nothing that the operator can raise.
+    pub exceeded: Option<Exceeded>,
 }
 
 impl Refusal {
     /// A refusal with this status and sentence.
     #[must_use]
     pub const fn new(status: u16, reason: &'static str) -> Self {
-        Self { status, reason }
+        Self { status, reason, exceeded: None }
+    }
+
+    /// A refusal of a request that has exceeded this.
+    #[must_use]
+    pub const fn beyond(status: u16, reason: &'static str, exceeded: Exceeded) -> Self {
+        Self { status, reason, exceeded: Some(exceeded) }
     }
 }
 

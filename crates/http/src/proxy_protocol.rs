@@ -46,7 +46,7 @@ pub enum Versions {
 
 /// The client of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ProxySource {
     /// The socket's peer: the connection is the proxy's own, or the proxy does not know the client.
     Peer,
     /// That of a client with this address.
@@ -65,7 +65,7 @@ pub enum HeaderStep {
         /// Its length in bytes; what follows it is HTTP.
         length: usize,
         /// The client of the connection.
-        source: Source,
+        source: ProxySource,
     },
     /// No header.
     Refused(Fault),
@@ -136,10 +136,10 @@ fn line(bytes: &[u8]) -> Result<HeaderStep, Fault> {
 }
 
 /// The text between `PROXY ` and the end of the line.
-fn line_source(text: &[u8]) -> Option<Source> {
+fn line_source(text: &[u8]) -> Option<ProxySource> {
     let text = std::str::from_utf8(text).ok()?;
     if text == "UNKNOWN" || text.starts_with("UNKNOWN ") {
-        return Some(Source::Peer);
+        return Some(ProxySource::Peer);
     }
     let mut words = text.split(' ');
     let is_four = match words.next()? {
@@ -163,8 +163,8 @@ fn line_port(word: &str) -> Option<u16> {
     if is_plain { word.parse().ok() } else { None }
 }
 
-fn client(address: IpAddr, port: u16) -> Source {
-    Source::Client(SocketAddr::new(address.to_canonical(), port))
+fn client(address: IpAddr, port: u16) -> ProxySource {
+    ProxySource::Client(SocketAddr::new(address.to_canonical(), port))
 }
 
 /// The addresses of a header of version 2.
@@ -188,13 +188,13 @@ impl Addresses {
     }
 
     /// The client of the connection.
-    fn source(self, bytes: &[u8]) -> Option<Source> {
+    fn source(self, bytes: &[u8]) -> Option<ProxySource> {
         let port = |at: usize| Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
         Some(match self {
-            Self::None => Source::Peer,
+            Self::None => ProxySource::Peer,
             Self::Four => client(IpAddr::V4(Ipv4Addr::from(*bytes.first_chunk::<4>()?)), port(8)?),
             Self::Six => client(IpAddr::V6(Ipv6Addr::from(*bytes.first_chunk::<16>()?)), port(32)?),
-            Self::Unix => Source::Unix,
+            Self::Unix => ProxySource::Unix,
         })
     }
 }

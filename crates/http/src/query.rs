@@ -1,15 +1,17 @@
-//! Request targets as logs and status pages show them: without secrets in their query strings.
+//! Request targets as logs and status pages show them: without secrets in their parameters.
 //!
 //! Decisions:
-//! - A parameter is secret by its name, which is percent-decoded once, lowercased and reduced to letters and digits. So
+//! - A parameter is secret by its name, which is percent-decoded, lowercased and reduced to letters and digits. So
 //!   `%74oken`, `access-token` and `user[accessToken]` are secret. If a name may belong to a secret, it counts as one:
 //!   a hidden postal code (`zip_code`) costs less than a shown authorization code.
 //! - A short name such as `key` or `pin` counts only as the last word, since other words end in it (`monkey`, `spin`).
 //!   Words are separated by characters other than letters and digits, or by camel case: `user_key`, `userKey`, `HMACKey`.
 //! - Parameters end at `&`. Some applications also end them at `;`. So names after a `;` count, too, and after a secret
 //!   name all values up to the next `&` are hidden, since they may be parts of the secret.
-//! - A value that is a URL with a secret in its query string or fragment (`next=/reset%3Ftoken%3D...`) is hidden. It is
-//!   percent-decoded once: a URL in the query string of that URL is not looked into.
+//! - A value that contains a secret is hidden: a URL with one in its query or fragment (`next=/reset%3Ftoken%3D...`),
+//!   JSON with a member that has such a name, a JSON Web Token, or `Bearer ...`.
+//! - Names and values are percent-decoded up to three times, because a proxy or client may have encoded them again.
+//! - Parameters of path segments (`/a;token=...`, RFC 3986 section 3.3) are treated likewise.
 //! - Userinfo needs no masking: targets with userinfo are refused before they are logged or shown (`target.rs`).
 
 use std::borrow::Cow;
@@ -18,7 +20,11 @@ use std::borrow::Cow;
 const HIDDEN: &[u8] = b"***";
 
 /// Parts that occur only in names of secrets.
-const PARTS: [&str; 25] = [
+const PARTS: [&str; 29] = [
+    "bearer",
+    "csrf",
+    "xsrf",
+    "creds",
     "token",
     "password",
     "passwd",
@@ -46,8 +52,28 @@ const PARTS: [&str; 25] = [
     "samlresponse",
 ];
 /// Names of secrets, or the last word of such a name; digits may follow.
-const WORDS: [&str; 14] =
-    ["key", "code", "sig", "sign", "hmac", "auth", "authorization", "pass", "pw", "sid", "jwt", "otp", "pin", "ticket"];
+const WORDS: [&str; 18] = [
+    "key",
+    "code",
+    "sig",
+    "sign",
+    "hmac",
+    "auth",
+    "authorization",
+    "pass",
+    "pw",
+    "sid",
+    "jwt",
+    "otp",
+    "totp",
+    "mfa",
+    "cred",
+    "nonce",
+    "pin",
+    "ticket",
+];
+/// Maximum number of times that a name or a value is percent-decoded.
+const DECODINGS: usize = 3;
 
 /// Which values of query strings are hidden.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,11 +91,22 @@ impl QueryMasking {
     /// The target as it may be shown: names are kept, and each value that is to be hidden is `***`.
     #[must_use]
     pub fn shown<'a>(self, target: &'a [u8]) -> Cow<'a, [u8]> {
-        let Some(mark) = target.iter().position(|byte| *byte == b'?').filter(|_| self != Self::None) else {
+        if self == Self::None || !target.iter().any(|byte| matches!(byte, b'?' | b';')) {
             return Cow::Borrowed(target);
-        };
-        let (path, query) = target.split_at(mark + 1);
-        let mut shown = path.to_vec();
+        }
+        let mark = target.iter().position(|byte| *byte == b'?').unwrap_or(target.len());
+        let (path, query) = target.split_at(mark);
+        let mut shown = Vec::with_capacity(target.len());
+        for (number, segment) in path.split(|byte| *byte == b'/').enumerate() {
+            if number > 0 {
+                shown.push(b'/');
+            }
+            let end = segment.iter().position(|byte| *byte == b';').map_or(segment.len(), |mark| mark + 1);
+            shown.extend_from_slice(&segment[..end]);
+            self.show_part(&segment[end..], &mut shown);
+        }
+        let Some(query) = query.strip_prefix(b"?") else { return Cow::Owned(shown) };
+        shown.push(b'?');
         for (number, part) in query.split(|byte| *byte == b'&').enumerate() {
             if number > 0 {
                 shown.push(b'&');
@@ -104,25 +141,67 @@ impl QueryMasking {
     }
 }
 
-/// Whether a value is a URL with a parameter that may be a secret.
+/// Whether a value contains a parameter that may be a secret, or has the form of a secret.
 fn holds_secret(value: &[u8]) -> bool {
-    let mut rest = value;
-    let octets = std::iter::from_fn(|| {
-        let (octet, after) = next_octet(rest)?;
-        rest = after;
-        Some(octet)
-    });
-    let decoded: Vec<u8> = octets.skip_while(|octet| !matches!(octet, b'?' | b'#')).collect();
-    decoded.split(|octet| matches!(octet, b'?' | b'#' | b'&' | b';')).any(|parameter| {
+    let mut decoded = Cow::Borrowed(value);
+    for _ in 0..DECODINGS {
+        if has_secret_parameter(&decoded) || has_secret_member(&decoded) || is_credential(&decoded) {
+            return true;
+        }
+        if !decoded.contains(&b'%') {
+            return false;
+        }
+        decoded = Cow::Owned(percent_decoded(&decoded));
+    }
+    has_secret_parameter(&decoded) || has_secret_member(&decoded) || is_credential(&decoded)
+}
+
+/// In the query string or fragment of a URL.
+fn has_secret_parameter(url: &[u8]) -> bool {
+    let start = url.iter().position(|octet| matches!(octet, b'?' | b'#')).unwrap_or(url.len());
+    url[start..].split(|octet| matches!(octet, b'?' | b'#' | b'&' | b';')).any(|parameter| {
         let equals = parameter.iter().position(|octet| *octet == b'=');
         equals.is_some_and(|equals| is_secret(&parameter[..equals]))
     })
 }
 
+/// In JSON: a quoted name before a colon.
+fn has_secret_member(json: &[u8]) -> bool {
+    let parts: Vec<_> = json.split(|octet| *octet == b'"').collect();
+    // `+` is a space in a query string.
+    let after = |text: &[u8]| text.iter().copied().find(|octet| !matches!(octet, b' ' | b'+' | b'\t' | b'\n' | b'\r'));
+    parts.windows(2).any(|pair| after(pair[1]) == Some(b':') && is_secret(pair[0]))
+}
+
+/// A JSON Web Token (RFC 7519), whose header begins with `{"`, or a bearer token (RFC 6750).
+fn is_credential(value: &[u8]) -> bool {
+    let is_bearer = value
+        .get(..7)
+        .is_some_and(|start| start[..6].eq_ignore_ascii_case(b"bearer") && matches!(start[6], b' ' | b'+' | b':'));
+    is_bearer || (value.starts_with(b"eyJ") && value.iter().filter(|octet| **octet == b'.').count() >= 2)
+}
+
+fn percent_decoded(text: &[u8]) -> Vec<u8> {
+    let mut rest = text;
+    std::iter::from_fn(|| {
+        let (octet, after) = next_octet(rest)?;
+        rest = after;
+        Some(octet)
+    })
+    .collect()
+}
+
 /// Whether a parameter with this name may be a secret.
 fn is_secret(raw: &[u8]) -> bool {
+    let mut decoded = Cow::Borrowed(raw);
+    for _ in 1..DECODINGS {
+        if !decoded.contains(&b'%') {
+            break;
+        }
+        decoded = Cow::Owned(percent_decoded(&decoded));
+    }
     let (mut name, mut last_word) = (String::new(), 0);
-    let mut rest = raw;
+    let mut rest = &*decoded;
     let mut before = b'_';
     while let Some((byte, after)) = next_octet(rest) {
         rest = after;
@@ -218,6 +297,15 @@ mod tests {
             "oauth_verifier",
             "client_assertion",
             "sign",
+            "bearer",
+            "csrf",
+            "xsrfValue",
+            "totp",
+            "totp2",
+            "creds",
+            "user_cred",
+            "%2574oken",
+            "%252574oken",
         ] {
             assert_eq!(
                 shown(QueryMasking::Secrets, &format!("/a?x=1&{name}=s3&y=2")),
@@ -264,6 +352,16 @@ mod tests {
             ("/?next=%2Fa%3Fb%3D1%26t%6Fken%3Ds3&b=1", "/?next=***&b=1", "/?next=***&b=***"),
             ("/?to=https://a/%23access_token%3Ds3", "/?to=***", "/?to=***"),
             ("/?next=/token%3D1", "/?next=/token%3D1", "/?next=***"),
+            ("/?next=%252Fa%253Ftoken%253Ds3&b=1", "/?next=***&b=1", "/?next=***&b=***"),
+            ("/?next=/a%3Fthen%3D%252Fb%253Ftoken%253Ds3", "/?next=***", "/?next=***"),
+            ("/?data={%22password%22:%20%22s3%22}&b=1", "/?data=***&b=1", "/?data=***&b=***"),
+            ("/?data=%7B%22a%22%3A%7B%22apiKey%22+:1", "/?data=***", "/?data=***"),
+            ("/?data={%22name%22:%22token%22}", "/?data={%22name%22:%22token%22}", "/?data=***"),
+            ("/?q=Bearer%20s3", "/?q=***", "/?q=***"),
+            ("/?q=eyJhbGciOiJub25lIn0.eyJhIjoxfQ.", "/?q=***", "/?q=***"),
+            ("/a;token=s3/b;x=1?c=2", "/a;token=***/b;x=1?c=2", "/a;token=***/b;x=***?c=***"),
+            ("/a;jsessionid=s3", "/a;jsessionid=***", "/a;jsessionid=***"),
+            ("/a;b/c", "/a;b/c", "/a;***/c"),
             ("/?a=1&token=s3%26b", "/?a=1&token=***", "/?a=***&token=***"),
             ("/?%7", "/?%7", "/?***"),
         ] {

@@ -5,7 +5,7 @@
 use crate::octets::trim;
 
 /// Maximum number of ranges. A request for more gets the whole representation (RFC 9110 section 14.2).
-const MOST: usize = 64;
+const MAX_RANGES: usize = 64;
 /// Maximum number of ranges that overlap another one: no client needs more, and each one is sent again (RFC 9110
 /// section 17.15).
 const OVERLAPS: usize = 2;
@@ -89,7 +89,7 @@ pub fn ranges(value: &[u8], length: u64) -> Ranges {
     let mut count = 0;
     for member in value[equals + 1..].split(|&byte| byte == b',').map(trim).filter(|member| !member.is_empty()) {
         count += 1;
-        if count > MOST {
+        if count > MAX_RANGES {
             return Ranges::Whole;
         }
         match one(member, length) {

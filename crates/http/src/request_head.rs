@@ -100,9 +100,9 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// The values of its Accept-Encoding fields. `bytes`: those to which the spans refer.
-    pub fn accept_encoding<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + Clone {
-        let fields = self.fields.iter().filter(|field| field.name.of(bytes).eq_ignore_ascii_case(b"accept-encoding"));
+    /// The values of its fields of this name. `bytes`: those to which the spans refer.
+    pub fn values<'a>(&'a self, bytes: &'a [u8], name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> + Clone {
+        let fields = self.fields.iter().filter(move |field| field.name.of(bytes).eq_ignore_ascii_case(name));
         fields.map(|field| field.value.of(bytes))
     }
 

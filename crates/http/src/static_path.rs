@@ -45,12 +45,10 @@ const NOT_FOUND: Refusal = Refusal::new(404, "There is no such file.");
 /// Names that begin with a dot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DotFiles {
-    /// None are served.
-    #[default]
-    Refused,
     /// Only `.well-known` is served, as the first name (RFC 8615 section 3); names inside it must not begin with a dot.
+    #[default]
     WellKnown,
-    /// All are served.
+    /// All are served: the name comes from the application or the settings, not from a request.
     Allowed,
 }
 
@@ -226,7 +224,6 @@ fn digit(octet: u8) -> Result<u8, PathError> {
 
 fn check_name(name: &[u8], index: usize, dot_files: DotFiles) -> Result<(), PathError> {
     let is_allowed = match dot_files {
-        DotFiles::Refused => false,
         DotFiles::WellKnown => index == 0 && name == WELL_KNOWN,
         DotFiles::Allowed => true,
     };

@@ -17,6 +17,14 @@ const AUTHORITY: Refusal = Refusal::new(
     "The host of the request target must be a name or an address, optionally with a port, and without a user name.",
 );
 
+/// The head of a request of which only method and target are known. If the target has no valid form, only those are set.
+#[must_use]
+pub fn head_of(bytes: &[u8], method: Span, target: Span) -> RequestHead {
+    let mut head = RequestHead { method, target, ..RequestHead::default() };
+    let _ = classify(bytes, &mut head);
+    head
+}
+
 /// Sets form, path, query, scheme and authority from `head.target` and `head.method`.
 pub(crate) fn classify(bytes: &[u8], head: &mut RequestHead) -> Result<(), Refusal> {
     let target = head.target.of(bytes);

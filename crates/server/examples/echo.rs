@@ -1,20 +1,14 @@
 //! The server without an interpreter: answers "pong" with 15 fields, or with the request body. Its speed is the
-//! ceiling for every application. `cargo run --release -p tailrace-server --example echo [address] [threads] [folder]`;
-//! the files of the folder are served below `/files`.
+//! ceiling for every application. `cargo run --release -p tailrace-server --example echo [address] [threads]`.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::io::{self, Read};
 use std::net::TcpListener;
 use std::sync::{Arc, OnceLock};
 
-use tailrace_server::allocator::WithReserve;
-use tailrace_server::{
-    Application, Config, Exchange, Level, Mount, Payload, Position, Reports, RequestBody, Scoreboard, Server, Turn,
-};
-
-// The same allocator as the Python module's.
-#[global_allocator]
-static ALLOCATOR: WithReserve = WithReserve(std::alloc::System);
+use tailrace_observe::level::Level;
+use tailrace_observe::scoreboard::Scoreboard;
+use tailrace_server::{Application, Config, Exchange, Payload, Position, Provided, RequestBody, Server, Turn};
 
 struct Echo {
     server: OnceLock<Arc<Server>>,
@@ -46,13 +40,13 @@ fn answer(mut exchange: Exchange) {
             all
         }
     };
-    let head = exchange.head();
+    let head = exchange.response_mut().head();
     head.status(b"200 OK").unwrap();
     head.field(b"Content-Type", b"text/plain").unwrap();
     for number in 0..12_u8 {
         head.field(&[b'X', b'-', b'a' + number], b"some ordinary value of a field").unwrap();
     }
-    exchange.send(&[&body], Position::Last, &mut |_| Box::new(Owned(body.clone())));
+    exchange.response_mut().push(&[&body], Position::Last, &mut |_| Box::new(Owned(body.clone())));
     exchange.finish().unwrap();
 }
 
@@ -67,9 +61,7 @@ impl Application for Echo {
         let server = self.server.get().unwrap().clone();
         std::thread::Builder::new().spawn(move || server.run()).map(drop)
     }
-}
 
-impl Reports for Echo {
     fn log(&self, level: Level, message: &str) {
         eprintln!("{level:?}: {message}");
     }
@@ -81,15 +73,11 @@ fn main() {
     let listener = TcpListener::bind(&address).unwrap();
     rustix::net::sockopt::set_tcp_nodelay(&listener, true).unwrap();
     let echo = Arc::new(Echo { server: OnceLock::new() });
-    let mut config = Config { threads, ..Config::default() };
-    config.static_files.mounts.extend(std::env::args().nth(3).map(|folder| Mount {
-        prefix: "/files".to_owned(),
-        folder: folder.into(),
-        is_overlay: false,
-    }));
+    let config = Config { threads, ..Config::default() };
     // The Python server has one, too.
     let worker_slot = Scoreboard::new(1, threads).unwrap().worker_slot(0);
-    let server = Server::new(config, echo.clone(), vec![listener.into()], worker_slot).unwrap();
+    let provided = Provided { worker_slot, ..Provided::default() };
+    let server = Server::new(config, echo.clone(), vec![listener.into()], provided).unwrap();
     assert!(echo.server.set(server.clone()).is_ok());
     for _ in 0..2 {
         echo.grow().unwrap();

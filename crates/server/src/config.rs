@@ -1,19 +1,22 @@
-//! The settings of one server, as one plain struct. Names, meanings and defaults are those of
-//! `tailrace/cli/options.py`.
+//! The settings of one server, as one plain struct. Names and meanings are those of `tailrace/cli/options.py`, which
+//! alone has the defaults that an operator gets.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tailrace_http::compression::CompressionRules;
 use tailrace_http::framing::is_safe;
-use tailrace_http::identity::IdField;
+use tailrace_http::identity::{IdField, Sampling};
 use tailrace_http::limits::Limits;
+use tailrace_http::proxy_protocol::Versions;
 use tailrace_http::query::QueryMasking;
 use tailrace_http::trust::Trust;
 use tailrace_tls::config::Certificates;
 
 use crate::clients::rates::Rate;
 
+/// Bytes per second that a client must send of a body, or accept of a response, on average. Even a modem is quicker.
+pub const MIN_RATE: u64 = 240;
 /// Where the application runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecutorKind {
@@ -35,28 +38,13 @@ pub enum ListenerProtocol {
     Uwsgi,
 }
 
-/// Whether the clients of a listener are proxies that state in front of each connection whose it is (the PROXY
-/// protocol).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProxyHeader {
-    /// They are not.
-    #[default]
-    None,
-    /// Each connection begins with a header of version 1, a line of text.
-    V1,
-    /// Each connection begins with a header of version 2, which is binary.
-    V2,
-    /// Each connection begins with a header of either version.
-    Any,
-}
-
 /// What differs between the listeners of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerConfig {
     /// The format of the requests.
     pub protocol: ListenerProtocol,
-    /// Whether each connection begins with a PROXY header.
-    pub proxy: ProxyHeader,
+    /// The versions of the PROXY header with which each connection begins. `None`: connections have none.
+    pub proxy: Option<Versions>,
     /// Connections are encrypted, with the certificates of [`Config::certificates`].
     pub is_encrypted: bool,
     /// Requests are redirected to `https://` at this port of the same host. `None`: they are not.
@@ -86,6 +74,40 @@ impl Cancellation {
     }
 }
 
+/// Complete small responses are held for at most this time; for twice this time if a call of the application takes longer
+/// than the one before it. They are written together, which takes fewer wake-ups; no client notices a millisecond.
+pub const HOLD_WRITES: Duration = Duration::from_micros(500);
+
+/// How [`Config::client_memory`] is divided: half is for responses and a quarter for request bodies, so that a quarter
+/// remains for heads and small bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryShares {
+    /// See [`Config::body_memory`].
+    pub body_memory: usize,
+    /// See [`Config::body_buffer`].
+    pub body_buffer: usize,
+    /// See [`Config::response_queue`].
+    pub response_queue: usize,
+    /// See [`Config::response_buffer`].
+    pub response_buffer: usize,
+}
+
+impl MemoryShares {
+    /// The shares of so many bytes. No body has more than 64 MiB in memory, and no response more than 4 MiB.
+    #[must_use]
+    pub const fn of(client_memory: usize) -> Self {
+        const fn at_most(most: usize, share: usize) -> usize {
+            if share < most { share } else { most }
+        }
+        Self {
+            body_memory: at_most(64 << 20, client_memory / 8),
+            body_buffer: client_memory / 4,
+            response_queue: at_most(4 << 20, client_memory / 16),
+            response_buffer: client_memory / 2,
+        }
+    }
+}
+
 /// All settings of the Rust side that an operator can change. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -98,14 +120,12 @@ pub struct Config {
     pub listeners: Vec<ListenerConfig>,
     /// The certificates of encrypted listeners. `None`: there is no such listener.
     pub certificates: Option<Arc<Certificates>>,
-    /// The value of `Strict-Transport-Security` in responses over encrypted connections; empty: no such field.
-    pub strict_transport: String,
     /// The proxies whose statements about their clients are believed.
     pub trust: Trust,
     /// The field by which requests have an id; `None`: they have none.
     pub request_id: Option<IdField>,
-    /// The share of requests, from 0 to 1, that are traced where no trusted sender decides. `None`: none is traced.
-    pub trace_share: Option<f64>,
+    /// Which requests are traced. `None`: none is.
+    pub sampling: Option<Sampling>,
     /// The responses of the application that are compressed; `None`: none.
     pub compression: Option<CompressionRules>,
     /// Other processes accept from the same listening sockets.
@@ -125,17 +145,15 @@ pub struct Config {
     pub request_timeout: Duration,
     /// Which requests are cancelled when their client has left.
     pub cancel: Cancellation,
-    /// A client that ends its sending direction has left; otherwise it only says that it sends no more.
-    pub half_close_is_disconnect: bool,
     /// A request that has run for this long is reported; zero: none is.
-    pub slow: Duration,
+    pub slow_request_log: Duration,
     /// Which values of query strings are hidden wherever requests are shown, except in the access log.
     pub query_masking: QueryMasking,
     /// Most requests that wait for a thread; more are answered 503.
     pub max_queue: usize,
     /// A request that has waited this long for a thread is answered 503; zero: no limit.
     pub queue_timeout: Duration,
-    /// Most connections at once; more wait in the kernel's queue.
+    /// Most connections at once, as the limit of open files allows; more wait in the kernel's queue.
     pub max_connections: usize,
     /// Most connections of a client at once, to all workers; 0: any number.
     pub client_connections: usize,
@@ -146,10 +164,10 @@ pub struct Config {
     /// Longest time between two reads of a request body.
     pub body_timeout: Duration,
     /// Longest time between two requests of a connection, and before the first.
-    pub idle_timeout: Duration,
+    pub keepalive_timeout: Duration,
     /// Longest time in which a client accepts no byte of a response that waits for it.
     pub write_timeout: Duration,
-    /// How long a complete small response may be held while further requests wait; zero: not at all.
+    /// How long a complete small response may be held while further requests wait: [`HOLD_WRITES`], but for tests.
     pub hold_writes: Duration,
     /// Bytes of one response that are queued for a client that does not accept them; past it, the application waits.
     pub response_queue: usize,
@@ -158,37 +176,26 @@ pub struct Config {
     pub response_buffer: usize,
     /// Past that, responses are written to unlinked temporary files, up to this size together; 0: never.
     pub response_spill: u64,
+    /// Bytes that all request bodies in temporary files may have together.
+    pub body_spill: u64,
     /// The `Server` field of responses for which the application sets none; empty: no such field.
     pub server_name: String,
     /// Add the times of each request in a `Server-Timing` field.
     pub server_timing: bool,
-    /// Average rate at which a request body must arrive after `body_timeout`, in bytes per second; 0: any.
-    pub min_body_rate: u64,
-    /// Average rate at which a client must accept a waiting response after `write_timeout`, in bytes per second; 0:
-    /// any.
-    pub min_response_rate: u64,
-    /// Which files are served without the application.
-    pub static_files: crate::static_config::StaticConfig,
+    /// Average rate at which a request body must arrive after `body_timeout`, and at which a client must accept a waiting
+    /// response after `write_timeout`, in bytes per second: [`MIN_RATE`], except in tests; 0: any.
+    pub min_rate: u64,
     /// Where to write the access log, and in which format; `None`: no access log.
-    pub access_log: Option<crate::observe::access_log::AccessLogConfig>,
+    pub access_log: Option<tailrace_observe::access_log::AccessLogConfig>,
     /// The number of this worker, from 1, for the access log.
     pub worker: u32,
 }
 
 impl Config {
-    /// What differs at the listener of this number ([`Peer::listener`](crate::Peer)).
+    /// What differs at the listener of this number ([`Peer::listener`](tailrace_http::peer::Peer::listener)).
     #[must_use]
     pub fn listener(&self, number: usize) -> ListenerConfig {
         self.listeners.get(number).copied().unwrap_or_default()
-    }
-
-    /// The value of `Strict-Transport-Security` at the listener of this number; empty: no such field.
-    pub(crate) fn strict_transport(&self, number: usize) -> &[u8] {
-        if !self.strict_transport.is_empty() && self.listener(number).is_encrypted {
-            self.strict_transport.as_bytes()
-        } else {
-            b""
-        }
     }
 
     /// Name and value of the response field with the id of a request. `None`: it has no id.
@@ -198,27 +205,28 @@ impl Config {
 }
 
 impl Default for Config {
+    /// A server for tests and examples.
     fn default() -> Self {
+        const CLIENT_MEMORY: usize = 512 << 20;
+        const SHARES: MemoryShares = MemoryShares::of(CLIENT_MEMORY);
         Self {
             executor: ExecutorKind::Threads,
             threads: 128,
             listeners: Vec::new(),
             certificates: None,
-            strict_transport: String::new(),
             trust: Trust::default(),
             request_id: None,
-            trace_share: None,
+            sampling: None,
             compression: None,
             shares_listeners: false,
             limits: Limits::default(),
-            client_memory: 512 << 20,
-            body_memory: 64 << 20,
-            body_buffer: 128 << 20,
+            client_memory: CLIENT_MEMORY,
+            body_memory: SHARES.body_memory,
+            body_buffer: SHARES.body_buffer,
             stream_body: false,
             request_timeout: Duration::ZERO,
             cancel: Cancellation::Never,
-            half_close_is_disconnect: false,
-            slow: Duration::ZERO,
+            slow_request_log: Duration::ZERO,
             query_masking: QueryMasking::default(),
             max_queue: 2048,
             queue_timeout: Duration::ZERO,
@@ -227,17 +235,16 @@ impl Default for Config {
             client_rate: None,
             header_timeout: Duration::from_secs(15),
             body_timeout: Duration::from_secs(30),
-            idle_timeout: Duration::from_secs(75),
+            keepalive_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(60),
-            hold_writes: Duration::from_millis(1),
-            response_queue: 4 << 20,
-            response_buffer: 256 << 20,
+            hold_writes: HOLD_WRITES,
+            response_queue: SHARES.response_queue,
+            response_buffer: SHARES.response_buffer,
             response_spill: 4 << 30,
+            body_spill: 4 << 30,
             server_name: String::from("tailrace"),
             server_timing: false,
-            min_body_rate: 240,
-            min_response_rate: 240,
-            static_files: crate::static_config::StaticConfig::default(),
+            min_rate: MIN_RATE,
             access_log: None,
             worker: 1,
         }
@@ -246,16 +253,18 @@ impl Default for Config {
 
 #[cfg(test)]
 mod tests {
-    use super::Config;
+    use super::MemoryShares;
 
-    /// A limit of a part that is above the limit of the whole would never take effect.
     #[test]
-    fn no_default_is_above_the_limit_that_contains_it() {
-        let config = Config::default();
-        assert!(config.body_memory <= config.body_buffer && config.body_buffer <= config.client_memory);
-        assert!(config.response_queue <= config.response_buffer && config.response_buffer <= config.client_memory);
-        assert!(config.limits.header_bytes + config.limits.request_line < config.client_memory);
-        assert!(config.response_buffer as u64 <= config.response_spill);
-        assert!(config.threads > 0 && config.max_queue > 0);
+    fn the_memory_for_clients_is_divided_between_responses_bodies_and_the_rest() {
+        for (all, [body_memory, body_buffer, response_queue, response_buffer]) in [
+            (1 << 20, [128 << 10, 256 << 10, 64 << 10, 512 << 10]),
+            (16 << 20, [2 << 20, 4 << 20, 1 << 20, 8 << 20]),
+            (512 << 20, [64 << 20, 128 << 20, 4 << 20, 256 << 20]),
+            (8 << 30, [64 << 20, 2 << 30, 4 << 20, 4 << 30]),
+        ] {
+            let shares = MemoryShares { body_memory, body_buffer, response_queue, response_buffer };
+            assert_eq!(MemoryShares::of(all), shares);
+        }
     }
 }

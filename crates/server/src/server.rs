@@ -22,18 +22,29 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tailrace_http::query::QueryMasking;
+use tailrace_observe::level::Level;
+use tailrace_observe::metrics::Metric;
+use tailrace_observe::scoreboard::{InFlight, Sending};
+use tailrace_observe::stats::{ConnectionStates, Stats, ThreadStates};
+use tailrace_os::clock::Millis;
+use tailrace_os::epoll::{Events, WAKEUP};
+use tailrace_os::panics::{catch, may_panic};
+use tailrace_os::process;
+use tailrace_os::sync::lock;
+use tailrace_os::usage;
 
 use self::accepting::BLOCKED;
 pub use self::accounting::AbortedRequest;
 use self::ending::Drained;
-use self::guard::Stage;
+use self::guard::LoopStage;
 use self::parts::Parts;
+pub use self::parts::Provided;
 use self::publishing::Shown;
 use crate::config::Config;
 use crate::connection::driver::{Connection, ConnectionHost, Task};
 use crate::connection::exchange::Exchange;
-use crate::connection::host::{Flushing, Log, Open, Owners, Reporting, Runners, Waking};
-use crate::connection::ownership;
+use crate::connection::host::Host;
+use crate::connection::ownership::{self, Owned};
 use crate::connection::runner::RunnerId;
 use crate::connection::state::Next;
 use crate::connection::table::SPECIAL;
@@ -42,20 +53,9 @@ use crate::connection::timers::Due;
 use crate::connection::transaction::Transaction;
 use crate::dispatch::dispatcher::{DEADLINES, SLOW};
 use crate::dispatch::responder;
-use crate::executor::application::{Application, Level};
+use crate::executor::application::Application;
 use crate::executor::event_loop::EventLoop;
 use crate::executor::greenlets::Greenlets;
-use crate::observe::metrics::Metric;
-use crate::observe::record::Record;
-use crate::observe::scoreboard::{InFlight, Sending, WorkerSlot};
-use crate::observe::stats::{ConnectionStates, Stats, ThreadStates};
-use crate::os::clock::Millis;
-use crate::os::epoll::{Events, WAKEUP};
-use crate::os::panics::{catch, may_panic};
-use crate::os::process;
-use crate::os::sync::lock;
-use crate::os::usage;
-use crate::request::Request;
 use crate::request::spool::Write;
 use crate::response::coalescing::TICK;
 
@@ -94,17 +94,17 @@ impl EventLoop for Arc<Server> {
                     if let Some(connection) = self.parts.context.table.get(key) {
                         guard.report(&connection, ownership::bits(readiness));
                     }
-                } else if guard.stage(Stage::Events, || self.handle_event(key)).is_none() {
+                } else if guard.stage(LoopStage::Events, || self.handle_event(key)).is_none() {
                     self.lose(key);
                 }
             }
-            guard.stage(Stage::Flush, || self.flush());
-            guard.stage(Stage::Dispatches, || self.dispatch_requests());
-            guard.stage(Stage::Deadlines, || self.expire());
-            guard.stage(Stage::LateRequests, || self.refuse_late_requests());
-            guard.stage(Stage::Memory, || self.reclaim_memory());
-            guard.stage(Stage::Scoreboard, || self.publish());
-            if guard.stage(Stage::Drain, || self.drain()) == Some(Drained::Over) {
+            guard.stage(LoopStage::Flush, || self.flush());
+            guard.stage(LoopStage::Dispatches, || self.dispatch_requests());
+            guard.stage(LoopStage::Deadlines, || self.expire());
+            guard.stage(LoopStage::LateRequests, || self.refuse_late_requests());
+            guard.stage(LoopStage::Memory, || self.reclaim_memory());
+            guard.stage(LoopStage::Scoreboard, || self.publish());
+            if guard.stage(LoopStage::Drain, || self.drain()) == Some(Drained::Over) {
                 self.end();
             }
         });
@@ -112,14 +112,14 @@ impl EventLoop for Arc<Server> {
 
     fn send_coalesced(&self) {
         let Parts { context, guard, .. } = &self.parts;
-        guard.stage(Stage::Flush, || {
+        guard.stage(LoopStage::Flush, || {
             context.flush_list.tick_coalescing(|connection, work| guard.connection(connection, work));
         });
     }
 
     fn end(&self) {
         // The master adds the counters of a worker that has ended to those of the others: these are its last ones.
-        self.parts.guard.stage(Stage::Scoreboard, || self.publish_last());
+        self.parts.guard.stage(LoopStage::Scoreboard, || self.publish_last());
         failing::end(&self.parts);
     }
 }
@@ -130,9 +130,6 @@ impl Server {
         let Parts { context, dispatcher, executor, publishing, .. } = &self.parts;
         if context.flush_list.has_urgent() || context.has_dispatches() {
             return Some(Duration::ZERO);
-        }
-        if let Some(left) = context.batched.time_left(|| context.clock.peek()) {
-            return Some(left);
         }
         let tick = context.flush_list.are_any().then_some(TICK);
         if dispatcher.queue.len() > 0
@@ -168,9 +165,6 @@ impl Server {
     fn flush(&self) {
         let Parts { context, guard, .. } = &self.parts;
         context.flush_list.tick(|connection, work| guard.connection(connection, work));
-        if context.batched.is_due(|| context.clock.recent()) {
-            context.batched.send();
-        }
     }
 
     /// Dispatches the requests that were left to this round.
@@ -186,7 +180,7 @@ impl Server {
         let Parts { context, accepting, guard, .. } = &self.parts;
         let now = context.clock.recent_millis();
         while let Some((entry, key)) = context.timers.pop(now) {
-            let expired = guard.stage(Stage::Deadlines, || {
+            let expired = guard.stage(LoopStage::Deadlines, || {
                 may_panic("deadline");
                 if key == DEADLINES {
                     self.end_overdue(now);
@@ -195,7 +189,7 @@ impl Server {
                 } else if key & SPECIAL != 0 {
                     accepting.go_on(key);
                 } else if let Some(connection) = context.table.get(key)
-                    && context.timers.judge(connection.deadline(), key, entry, now) == Due::Now
+                    && context.timers.judge(&connection.deadline, key, entry, now) == Due::Now
                 {
                     guard.report(&connection, ownership::EXPIRED);
                 }
@@ -228,7 +222,7 @@ impl Server {
         }
     }
 
-    /// Reports the requests that have run for as long as `--slow` says.
+    /// Reports the requests that have run for as long as `--slow-request-log` says.
     fn report_slow(&self, now: Millis) {
         let Parts { dispatcher, application, .. } = &self.parts;
         dispatcher.report_slow(now, |slow| application.slow(slow));
@@ -315,31 +309,31 @@ impl Server {
 
 // What connections call.
 
-impl Owners<Connection> for Server {
-    fn dispatch(&self, transaction: Box<Transaction>, connection: Arc<Connection>) -> Option<Next> {
+impl Host<Connection> for Server {
+    fn dispatch(
+        &self,
+        transaction: Box<Transaction>,
+        connection: Owned<Connection>,
+    ) -> Option<(Owned<Connection>, Next)> {
         responder::respond(&self.parts.responders, Exchange::new(transaction, connection))
     }
 
-    fn dispatch_later(&self, transaction: Box<Transaction>, connection: Arc<Connection>) {
-        self.parts.context.dispatch_later(self, transaction, connection);
+    fn dispatch_later(&self, transaction: Box<Transaction>, connection: Owned<Connection>) {
+        self.parts.context.dispatch_later(transaction, connection, || self.wake_io());
     }
 
-    fn hand_over(&self, connection: Arc<Connection>) {
-        self.parts.context.hand_over(self, connection);
+    fn hand_over(&self, connection: Owned<Connection>) {
+        self.parts.context.hand_over(connection, || self.wake_io());
     }
 
-    fn store(&self, connection: Arc<Connection>, write: Write) {
+    fn store(&self, connection: Owned<Connection>, write: Write) {
         self.parts.context.store(connection, write);
     }
 
-    fn hold(&self, connection: Arc<Connection>) {
-        if self.parts.context.hold(connection) {
-            self.parts.executor.watch_batched();
-        }
+    fn hold(&self, connection: Owned<Connection>) {
+        self.parts.context.hold(connection);
     }
-}
 
-impl Flushing<Connection> for Server {
     fn may_hold(&self) -> bool {
         let Parts { context, dispatcher, executor, .. } = &self.parts;
         // The first response is held only if two requests wait. With one, it is sent, and its client can ask again
@@ -355,17 +349,11 @@ impl Flushing<Connection> for Server {
     }
 
     fn push(&self, connection: Arc<Connection>) {
-        self.parts.context.push(self, connection);
+        self.parts.context.push(connection, || self.wake_io());
     }
 
     fn add_coalescing(&self, connection: &Arc<Connection>) {
         self.parts.executor.add_coalescing(connection.clone());
-    }
-}
-
-impl Open<Connection> for Server {
-    fn find(&self, key: u64) -> Option<Arc<Connection>> {
-        self.parts.context.table.get(key)
     }
 
     fn remove(&self, connection: &Connection) {
@@ -375,9 +363,7 @@ impl Open<Connection> for Server {
     fn make_room(&self, more: usize) -> bool {
         self.parts.context.make_room(more)
     }
-}
 
-impl Runners<Connection> for Server {
     fn set_request_deadline(&self, runner: RunnerId, due: Millis, task: &mut dyn FnMut() -> Task) {
         if self.parts.dispatcher.set_deadline(runner, due, task) {
             self.parts.executor.wake_io();
@@ -388,16 +374,10 @@ impl Runners<Connection> for Server {
         self.parts.dispatcher.runners.release(runner);
     }
 
-    fn in_flight(&self, packed: u64) -> Option<InFlight> {
-        self.parts.dispatcher.runners.in_flight(RunnerId::of_packed(packed))
-    }
-
     fn show_sending(&self, packed: u64) -> Option<Sending> {
         self.parts.dispatcher.runners.show_sending(RunnerId::of_packed(packed))
     }
-}
 
-impl Waking for Server {
     fn wake_io(&self) {
         self.parts.executor.wake_io();
     }
@@ -415,15 +395,9 @@ impl Waking for Server {
         let is_interrupted = application.interrupted();
         is_interrupted || (context.is_stopping() && context.lifecycle.is_overdue(context.clock.now()))
     }
-}
 
-impl Reporting for Server {
     fn account(&self, key: u64, transaction: Box<Transaction>, writes: u32) {
         self.parts.accounting.account(key, transaction, writes);
-    }
-
-    fn account_abandoned(&self, key: u64, request: &Request, record: &Record) {
-        self.parts.accounting.account_abandoned(key, request, record);
     }
 
     fn report_disconnect(&self, packed: u64) {
@@ -434,12 +408,6 @@ impl Reporting for Server {
         }
     }
 
-    fn report_spill_failure(&self, fault: &io::Error) {
-        self.parts.context.log_spill_failure(self, fault);
-    }
-}
-
-impl Log for Server {
     fn log(&self, level: Level, message: &str) {
         self.parts.application.log(level, message);
     }
@@ -448,7 +416,7 @@ impl Log for Server {
 // What the owner of the server calls.
 
 impl Server {
-    /// A server on these listening sockets. It starts no thread. `worker_slot`: its slot of the scoreboard.
+    /// A server on these listening sockets. It starts no thread.
     ///
     /// # Errors
     /// No descriptors left, or the access log cannot be opened.
@@ -456,10 +424,10 @@ impl Server {
         config: Config,
         application: Arc<dyn Application>,
         listeners: Vec<OwnedFd>,
-        worker_slot: Option<WorkerSlot>,
+        provided: Provided,
     ) -> io::Result<Arc<Self>> {
         process::watch_forks();
-        let server = Arc::new(Self { parts: Parts::new(config, application, listeners, worker_slot)? });
+        let server = Arc::new(Self { parts: Parts::new(config, application, listeners, provided)? });
         server.report_slow(server.parts.context.clock.now());
         Ok(server)
     }
@@ -523,6 +491,12 @@ impl Server {
     #[inline]
     pub fn is_forked_child(&self) -> bool {
         self.parts.context.is_forked_child()
+    }
+
+    /// Bytes of request bodies in files.
+    #[cfg(test)]
+    pub(crate) fn body_files(&self) -> u64 {
+        self.parts.context.body_files.used()
     }
 
     /// The current counters; all 0 in a forked child.

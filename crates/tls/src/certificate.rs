@@ -8,14 +8,14 @@ use pkcs8::EncryptedPrivateKeyInfo;
 use pkcs8::der::pem::PemLabel;
 use pkcs8::der::{Decode, Encode};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::{PemObject, SectionKind};
+use rustls::pki_types::pem::{self, PemObject, SectionKind};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use x509_cert::Certificate;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-use crate::Fault;
+use crate::TlsFault;
 use crate::files::read;
 
 /// The files of one certificate.
@@ -25,8 +25,6 @@ pub struct CertificateFiles {
     pub chain: PathBuf,
     /// The private key in PEM: PKCS#8, PKCS#1 or SEC 1. `None`: in the file of the chain.
     pub key: Option<PathBuf>,
-    /// An OCSP response in DER, which is sent with the certificate.
-    pub ocsp: Option<PathBuf>,
 }
 
 /// What a certificate says.
@@ -55,7 +53,7 @@ impl CertificateFacts {
 
 /// A certificate that can be served.
 #[derive(Clone, Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedCertificate {
     pub(crate) key: Arc<CertifiedKey>,
     pub(crate) facts: CertificateFacts,
 }
@@ -63,25 +61,29 @@ pub(crate) struct Loaded {
 impl CertificateFiles {
     /// The files that it consists of.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
-        [Some(&self.chain), self.key.as_ref(), self.ocsp.as_ref()].into_iter().flatten().map(PathBuf::as_path)
+        std::iter::once(&self.chain).chain(&self.key).map(PathBuf::as_path)
     }
 
     /// Reads the files. `password`: of an encrypted key.
     ///
     /// # Errors
     /// A file cannot be read, has no certificate or no key, or the key is not that of the certificate.
-    pub(crate) fn load(&self, password: Option<&[u8]>, provider: &CryptoProvider) -> Result<Loaded, Fault> {
+    pub(crate) fn load(
+        &self,
+        password: Option<&[u8]>,
+        provider: &CryptoProvider,
+    ) -> Result<LoadedCertificate, TlsFault> {
         let chain = read(&self.chain)?;
         let certificates = certificates_of(&chain, &self.chain)?;
         let key_file = self.key.as_ref().unwrap_or(&self.chain);
         let key = private_key(&read(key_file)?, key_file, password)?;
         let facts = facts_of(&certificates[0], &self.chain)?;
-        let unfit = |what: &str| Fault(format!("{}: the private key {what}", key_file.display()));
+        let unfit = |what: &str| TlsFault(format!("{}: the private key {what}", key_file.display()));
         let signer = provider
             .key_provider
             .load_private_key(key)
             .map_err(|fault| unfit(&format!("is of a kind that is not supported ({fault}); use RSA or ECDSA P-256")))?;
-        let mut certified = CertifiedKey::new(certificates, signer);
+        let certified = CertifiedKey::new(certificates, signer);
         if matches!(certified.keys_match(), Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)))
         {
             let chain = self.chain.display();
@@ -89,25 +91,37 @@ impl CertificateFiles {
                 "is not that of the certificate in {chain}; the certificate of the server must be the first in the file"
             )));
         }
-        if let Some(ocsp) = &self.ocsp {
-            certified.ocsp = Some(read(ocsp)?);
-        }
-        Ok(Loaded { key: Arc::new(certified), facts })
+        Ok(LoadedCertificate { key: Arc::new(certified), facts })
     }
+}
+
+/// What is wrong with a PEM file.
+fn invalid(path: &Path, fault: &pem::Error) -> TlsFault {
+    let unfinished = "the file may be incomplete; write it under another name, then rename it";
+    let what = match fault {
+        pem::Error::MissingSectionEnd { end_marker } => {
+            format!("-----END {}----- is missing; {unfinished}", end_marker.escape_ascii())
+        }
+        pem::Error::IllegalSectionStart { line } => {
+            format!("the line \"{}\" is malformed; {unfinished}", line.escape_ascii())
+        }
+        other => other.to_string(),
+    };
+    TlsFault(format!("{}: is not valid PEM: {what}", path.display()))
 }
 
 /// The certificates of a PEM file, at least one.
 ///
 /// # Errors
 /// There is none, or the PEM is malformed.
-pub(crate) fn certificates_of(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> {
+pub(crate) fn certificates_of(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
     let shown = path.display();
     let mut found = Vec::new();
     for each in CertificateDer::pem_slice_iter(pem) {
-        found.push(each.map_err(|fault| Fault(format!("{shown}: is not valid PEM: {fault}")))?);
+        found.push(each.map_err(|fault| invalid(path, &fault))?);
     }
     if found.is_empty() {
-        return Err(Fault(format!("{shown}: has no certificate; it must be PEM, with -----BEGIN CERTIFICATE-----")));
+        return Err(TlsFault(format!("{shown}: has no certificate; it must be PEM, with -----BEGIN CERTIFICATE-----")));
     }
     Ok(found)
 }
@@ -116,17 +130,17 @@ pub(crate) fn certificates_of(pem: &[u8], path: &Path) -> Result<Vec<Certificate
 ///
 /// # Errors
 /// There is none, or it is encrypted and the password does not fit.
-fn private_key(pem: &[u8], path: &Path, password: Option<&[u8]>) -> Result<PrivateKeyDer<'static>, Fault> {
+fn private_key(pem: &[u8], path: &Path, password: Option<&[u8]>) -> Result<PrivateKeyDer<'static>, TlsFault> {
     let shown = path.display();
     let has = |text: &[u8]| pem.windows(text.len()).any(|window| window == text);
     if has(b"Proc-Type: 4,ENCRYPTED") {
-        return Err(Fault(format!(
+        return Err(TlsFault(format!(
             "{shown}: the private key is encrypted in an old format; convert it with `openssl pkcs8 -topk8 -in KEY -out \
              NEW_KEY`"
         )));
     }
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem) {
-        let (kind, der) = section.map_err(|fault| Fault(format!("{shown}: is not valid PEM: {fault}")))?;
+        let (kind, der) = section.map_err(|fault| invalid(path, &fault))?;
         match kind {
             SectionKind::PrivateKey => return Ok(PrivateKeyDer::Pkcs8(der.into())),
             SectionKind::RsaPrivateKey => return Ok(PrivateKeyDer::Pkcs1(der.into())),
@@ -137,30 +151,30 @@ fn private_key(pem: &[u8], path: &Path, password: Option<&[u8]>) -> Result<Priva
     if has(format!("-----BEGIN {}-----", EncryptedPrivateKeyInfo::PEM_LABEL).as_bytes()) {
         return decrypted(pem, path, password);
     }
-    Err(Fault(format!("{shown}: has no private key; it must be PEM, with -----BEGIN PRIVATE KEY-----")))
+    Err(TlsFault(format!("{shown}: has no private key; it must be PEM, with -----BEGIN PRIVATE KEY-----")))
 }
 
-fn decrypted(pem: &[u8], path: &Path, password: Option<&[u8]>) -> Result<PrivateKeyDer<'static>, Fault> {
+fn decrypted(pem: &[u8], path: &Path, password: Option<&[u8]>) -> Result<PrivateKeyDer<'static>, TlsFault> {
     let shown = path.display();
     let Some(password) = password else {
-        return Err(Fault(format!(
+        return Err(TlsFault(format!(
             "{shown}: the private key is encrypted; name a file with its password with --keyfile-password-file"
         )));
     };
-    let malformed = |_| Fault(format!("{shown}: the encrypted private key is malformed"));
-    let text = std::str::from_utf8(pem).map_err(|_| Fault(format!("{shown}: is not valid PEM")))?;
+    let malformed = |_| TlsFault(format!("{shown}: the encrypted private key is malformed"));
+    let text = std::str::from_utf8(pem).map_err(|_| TlsFault(format!("{shown}: is not valid PEM")))?;
     // The file may have other sections.
     let begin = text.find("-----BEGIN ENCRYPTED").unwrap_or(0);
     let (_, document) = pkcs8::SecretDocument::from_pem(text[begin..].trim_end()).map_err(malformed)?;
     let encrypted = EncryptedPrivateKeyInfo::from_der(document.as_bytes()).map_err(malformed)?;
-    let key = encrypted
-        .decrypt(password)
-        .map_err(|_| Fault(format!("{shown}: the private key cannot be decrypted; check --keyfile-password-file")))?;
+    let key = encrypted.decrypt(password).map_err(|_| {
+        TlsFault(format!("{shown}: the private key cannot be decrypted; check --keyfile-password-file"))
+    })?;
     Ok(PrivateKeyDer::Pkcs8(key.as_bytes().to_vec().into()))
 }
 
-fn facts_of(certificate: &CertificateDer<'_>, path: &Path) -> Result<CertificateFacts, Fault> {
-    let malformed = |fault| Fault(format!("{}: the certificate is malformed: {fault}", path.display()));
+fn facts_of(certificate: &CertificateDer<'_>, path: &Path) -> Result<CertificateFacts, TlsFault> {
+    let malformed = |fault| TlsFault(format!("{}: the certificate is malformed: {fault}", path.display()));
     let parsed = Certificate::from_der(certificate).map_err(malformed)?.tbs_certificate;
     let mut names = Vec::new();
     if let Some((_, alternatives)) = parsed.get::<SubjectAltName>().map_err(malformed)? {

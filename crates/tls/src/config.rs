@@ -3,22 +3,23 @@
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ServerConfig};
 use rustls::version::{TLS12, TLS13};
 
-use crate::Fault;
-use crate::certificate::{CertificateFacts, CertificateFiles};
+use crate::TlsFault;
+use crate::certificate::{CertificateFacts, CertificateFiles, LoadedCertificate};
 use crate::client::ClientCertificates;
 use crate::files::{Stamp, now, read, stamp_of};
-use crate::selection::{Selection, take_asked};
+use crate::selection::{CertificateChoice, take_asked};
 use crate::tickets::Tickets;
 
 pub use crate::tickets::SECRET;
 
 /// What the operator has set.
 #[derive(Clone)]
-pub struct Settings {
+pub struct TlsSettings {
     /// At least one. The first is for clients that ask for no name.
     pub certificates: Vec<CertificateFiles>,
     /// The file with the password of encrypted keys.
@@ -31,16 +32,32 @@ pub struct Settings {
     pub ticket_secret: [u8; SECRET],
 }
 
-/// What is served, read from the files at one moment.
+/// What is served.
 struct Current {
     config: Arc<ServerConfig>,
-    /// What the files were then.
-    stamps: Vec<Option<Stamp>>,
+    loaded: LoadedFiles,
+    /// What the files were when they were read last.
+    stamps: Stamps,
 }
 
-/// See the module.
+/// What the files have said, each of them when it could be used last.
+#[derive(Clone)]
+struct LoadedFiles {
+    certificates: Vec<LoadedCertificate>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+#[derive(PartialEq, Eq)]
+struct Stamps {
+    /// Of the files of each certificate.
+    certificates: Vec<Vec<Option<Stamp>>>,
+    clients: Option<Stamp>,
+    password: Option<Stamp>,
+}
+
+/// The certificates of a server, with what its handshakes need.
 pub struct Certificates {
-    settings: Settings,
+    settings: TlsSettings,
     current: RwLock<Current>,
 }
 
@@ -54,14 +71,12 @@ impl std::fmt::Debug for Certificates {
 }
 
 /// What [`Certificates::refresh`] has found.
-#[derive(Debug)]
-pub enum Refreshed {
-    /// The files are as they were.
-    Unchanged,
-    /// They have changed, and new connections get what they say.
-    Renewed(Vec<CertificateFacts>),
-    /// They have changed and cannot be used. What was served before still is. Found once for each change.
-    Kept(Fault),
+#[derive(Debug, Default)]
+pub struct Refreshed {
+    /// New connections get what changed files say, and what these are the facts of. `None`: nothing new is served.
+    pub renewed: Option<Vec<CertificateFacts>>,
+    /// Files have changed and cannot be used. What was served by them before still is. Found once for each change.
+    pub faults: Vec<TlsFault>,
 }
 
 impl Certificates {
@@ -69,10 +84,17 @@ impl Certificates {
     ///
     /// # Errors
     /// A file cannot be read or used.
-    pub fn load(settings: Settings) -> Result<(Self, Vec<CertificateFacts>), Fault> {
-        let stamps = stamps_of(&settings);
-        let (config, facts) = config_of(&settings)?;
-        Ok((Self { settings, current: RwLock::new(Current { config, stamps }) }, facts))
+    pub fn load(settings: TlsSettings) -> Result<(Self, Vec<CertificateFacts>), TlsFault> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let stamps = Stamps::of(&settings);
+        let mut certificates = Vec::new();
+        for files in &settings.certificates {
+            certificates.push(load(files, &settings, &provider)?);
+        }
+        let verifier = settings.clients.as_ref().map(|clients| clients.verifier(&provider)).transpose()?;
+        let loaded = LoadedFiles { certificates, verifier };
+        let (config, facts) = (config_of(&settings, &loaded, provider)?, loaded.facts());
+        Ok((Self { settings, current: RwLock::new(Current { config, loaded, stamps }) }, facts))
     }
 
     /// What a new connection is served by.
@@ -81,28 +103,68 @@ impl Certificates {
         self.current.read().unwrap_or_else(PoisonError::into_inner).config.clone()
     }
 
-    /// Reads the files again if they have changed.
+    /// Reads the files again that have changed. One that cannot be used does not keep the others from being renewed.
     #[must_use]
     pub fn refresh(&self) -> Refreshed {
-        let stamps = stamps_of(&self.settings);
-        if self.current.read().unwrap_or_else(PoisonError::into_inner).stamps == stamps {
-            return Refreshed::Unchanged;
+        let settings = &self.settings;
+        let stamps = Stamps::of(settings);
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        if current.stamps == stamps {
+            return Refreshed::default();
         }
-        let loaded = config_of(&self.settings).and_then(|(config, facts)| {
-            let now = now();
-            match facts.iter().find(|each| each.seconds_left(now) <= 0) {
-                Some(expired) => Err(Fault(format!("{}: the certificate has expired", expired.file.display()))),
-                None => Ok((config, facts)),
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let (mut loaded, mut has_new, mut faults) = (current.loaded.clone(), false, Vec::new());
+        let has_other_password = current.stamps.password != stamps.password;
+        for (at, files) in settings.certificates.iter().enumerate() {
+            if !has_other_password && current.stamps.certificates[at] == stamps.certificates[at] {
+                continue;
             }
-        });
+            let read = load(files, settings, &provider).and_then(|read| match read.facts.seconds_left(now()) {
+                ..=0 => Err(TlsFault(format!("{}: the certificate has expired", read.facts.file.display()))),
+                _ => Ok(read),
+            });
+            match read {
+                Ok(read) => (loaded.certificates[at], has_new) = (read, true),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if let Some(clients) = &settings.clients
+            && current.stamps.clients != stamps.clients
+        {
+            match clients.verifier(&provider) {
+                Ok(verifier) => (loaded.verifier, has_new) = (Some(verifier), true),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        drop(current);
+        let config = if has_new { config_of(settings, &loaded, provider).map(Some) } else { Ok(None) };
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         current.stamps = stamps;
-        match loaded {
-            Ok((config, facts)) => {
-                current.config = config;
-                Refreshed::Renewed(facts)
+        let mut renewed = None;
+        match config {
+            Ok(None) => {}
+            Ok(Some(config)) => {
+                renewed = Some(loaded.facts());
+                (current.config, current.loaded) = (config, loaded);
             }
-            Err(fault) => Refreshed::Kept(fault),
+            Err(fault) => faults.push(fault),
+        }
+        Refreshed { renewed, faults }
+    }
+}
+
+impl LoadedFiles {
+    fn facts(&self) -> Vec<CertificateFacts> {
+        self.certificates.iter().map(|each| each.facts.clone()).collect()
+    }
+}
+
+impl Stamps {
+    fn of(settings: &TlsSettings) -> Self {
+        Self {
+            certificates: settings.certificates.iter().map(|files| files.paths().map(stamp_of).collect()).collect(),
+            clients: settings.clients.as_ref().and_then(|clients| stamp_of(&clients.authority)),
+            password: settings.password.as_deref().and_then(stamp_of),
         }
     }
 }
@@ -113,34 +175,37 @@ pub fn asked_name() -> Option<String> {
     take_asked().map(|name| name.to_ascii_lowercase())
 }
 
-fn config_of(settings: &Settings) -> Result<(Arc<ServerConfig>, Vec<CertificateFacts>), Fault> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
+fn load(
+    files: &CertificateFiles,
+    settings: &TlsSettings,
+    provider: &CryptoProvider,
+) -> Result<LoadedCertificate, TlsFault> {
     let password = settings.password.as_deref().map(read).transpose()?;
     // Editors end the last line.
-    let password = password.as_deref().map(<[u8]>::trim_ascii_end);
-    let mut certificates = Vec::new();
-    for files in &settings.certificates {
-        certificates.push(files.load(password, &provider)?);
-    }
-    let facts = certificates.iter().map(|each| each.facts.clone()).collect();
-    let versions: &[_] = if settings.only_1_3 { &[&TLS13] } else { &[&TLS13, &TLS12] };
-    let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(versions)
-        .map_err(|fault| Fault(format!("TLS cannot be set up: {fault}")))?;
-    let builder = match &settings.clients {
-        None => builder.with_no_client_auth(),
-        Some(clients) => builder.with_client_cert_verifier(clients.verifier(&provider)?),
-    };
-    let mut config = builder.with_cert_resolver(Arc::new(Selection::new(certificates)));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.ticketer = Arc::new(Tickets::new(&settings.ticket_secret));
-    Ok((Arc::new(config), facts))
+    files.load(password.as_deref().map(<[u8]>::trim_ascii_end), provider)
 }
 
-fn stamps_of(settings: &Settings) -> Vec<Option<Stamp>> {
-    let clients = settings.clients.iter().map(|clients| clients.authority.as_path());
-    let password = settings.password.iter().map(PathBuf::as_path);
-    let certificates = settings.certificates.iter().flat_map(CertificateFiles::paths);
-    certificates.chain(clients).chain(password).map(stamp_of).collect()
+fn config_of(
+    settings: &TlsSettings,
+    loaded: &LoadedFiles,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<ServerConfig>, TlsFault> {
+    let versions: &[_] = if settings.only_1_3 { &[&TLS13] } else { &[&TLS13, &TLS12] };
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .map_err(|fault| TlsFault(format!("TLS cannot be set up: {fault}")))?;
+    let builder = match &loaded.verifier {
+        None => builder.with_no_client_auth(),
+        Some(verifier) => builder.with_client_cert_verifier(verifier.clone()),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(CertificateChoice::new(loaded.certificates.clone())));
+    config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    if settings.clients.is_none() {
+        config.ticketer = Arc::new(Tickets::new(&settings.ticket_secret));
+    } else {
+        // A resumed session would accept a client's certificate after its expiry or the removal of its authority.
+        config.send_tls13_tickets = 0;
+    }
+    Ok(Arc::new(config))
 }

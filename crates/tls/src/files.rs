@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::Fault;
+use crate::TlsFault;
 
 /// Larger files are refused: a path that names the wrong file must not fill the memory.
 const LARGEST: u64 = 1 << 20;
@@ -31,11 +31,11 @@ pub(crate) fn stamp_of(path: &Path) -> Option<Stamp> {
 ///
 /// # Errors
 /// It cannot be read, or is too large.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Fault> {
-    let described = |fault: io::Error| Fault(format!("{}: cannot be read: {}", path.display(), reason(&fault)));
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsFault> {
+    let described = |fault: io::Error| TlsFault(format!("{}: cannot be read: {}", path.display(), reason(&fault)));
     let size = fs::metadata(path).map_err(described)?.len();
     if size > LARGEST {
-        return Err(Fault(format!("{}: too large for a certificate or a key ({size} bytes)", path.display())));
+        return Err(TlsFault(format!("{}: too large for a certificate or a key ({size} bytes)", path.display())));
     }
     fs::read(path).map_err(described)
 }

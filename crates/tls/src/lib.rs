@@ -35,12 +35,12 @@ pub mod config {
 
 /// Why TLS cannot be served, as a sentence that names the file and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault(pub String);
+pub struct TlsFault(pub String);
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for TlsFault {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for TlsFault {}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use crate::certificate::Loaded;
+use crate::certificate::LoadedCertificate;
 
 thread_local! {
     /// The name in the last greeting that this thread has processed. rustls has no other way to it for a connection
@@ -22,19 +22,19 @@ pub(crate) fn take_asked() -> Option<String> {
     ASKED.with_borrow_mut(Option::take)
 }
 
-/// See the module.
 #[derive(Debug)]
-pub(crate) struct Selection {
-    certificates: Vec<Loaded>,
+pub(crate) struct CertificateChoice {
+    certificates: Vec<LoadedCertificate>,
 }
 
-impl Selection {
-    pub(crate) fn new(certificates: Vec<Loaded>) -> Self {
+impl CertificateChoice {
+    pub(crate) fn new(certificates: Vec<LoadedCertificate>) -> Self {
         Self { certificates }
     }
 
     fn choose(&self, name: Option<&str>, fits: impl Fn(&CertifiedKey) -> bool) -> Option<Arc<CertifiedKey>> {
-        let of_name = |each: &&Loaded| name.is_some_and(|name| each.facts.names.iter().any(|one| is_for(one, name)));
+        let of_name =
+            |each: &&LoadedCertificate| name.is_some_and(|name| each.facts.names.iter().any(|one| is_for(one, name)));
         let named = self.certificates.iter().find(|each| of_name(each) && fits(&each.key));
         // Otherwise a key that fits, or the first, with which the handshake then fails in the usual way.
         named
@@ -44,7 +44,7 @@ impl Selection {
     }
 }
 
-impl ResolvesServerCert for Selection {
+impl ResolvesServerCert for CertificateChoice {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         ASKED.set(hello.server_name().map(str::to_owned));
         self.choose(hello.server_name(), |key| key.key.choose_scheme(hello.signature_schemes()).is_some())

@@ -21,7 +21,6 @@ const EPOCH: u64 = 6 * 60 * 60;
 const LARGEST: usize = 16 * 1024;
 const BEFORE: usize = 8 + NONCE_LEN;
 
-/// See the module.
 pub(crate) struct Tickets {
     secret: hmac::Key,
     now: fn() -> u64,

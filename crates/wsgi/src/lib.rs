@@ -85,7 +85,6 @@ mod runtime {
     pub(crate) mod interpreter_probe;
     pub(crate) mod interruption;
     pub(crate) mod listeners;
-    pub(crate) mod load;
     pub(crate) mod log_stream;
     pub(crate) mod pausing;
     pub(crate) mod scoreboard;
@@ -103,28 +102,17 @@ use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyString, PyTuple};
 
 use call::{error_stream, file_wrapper, input};
-use tailrace_server::allocator::WithReserve;
-
 use python::exceptions::{ClientDisconnected, RequestBodyError, RequestTimeout, client_disconnected_error};
 use runtime::{
-    certificates, deliveries, greenlet_runner, listeners, load, log_stream, scoreboard, server, settings,
-    shared_numbers, static_files, traces,
+    certificates, deliveries, greenlet_runner, listeners, log_stream, scoreboard, server, settings, shared_numbers,
+    static_files, traces,
 };
-
-#[global_allocator]
-static ALLOCATOR: WithReserve = WithReserve(std::alloc::System);
 
 /// The calling process is killed when its parent ends; `False`: no longer. Raises OSError.
 #[pyfunction]
 #[pyo3(signature = (ends, /))]
 fn end_with_parent(ends: bool) -> PyResult<()> {
-    Ok(tailrace_server::process::end_with_parent(ends)?)
-}
-
-/// Ends the thread of the process that returns memory, if there is one: the process is about to fork others that serve.
-#[pyfunction]
-fn end_memory_thread(py: Python<'_>) {
-    py.detach(python::memory::end);
+    Ok(tailrace_os::process::end_with_parent(ends)?)
 }
 
 /// Permits the process with this number and its descendants to read the memory of the calling process, where Yama would
@@ -132,7 +120,7 @@ fn end_memory_thread(py: Python<'_>) {
 #[pyfunction]
 #[pyo3(signature = (by, /))]
 fn permit_tracing(by: u32) -> PyResult<()> {
-    Ok(tailrace_server::process::permit_tracing(by)?)
+    Ok(tailrace_os::process::permit_tracing(by)?)
 }
 
 /// The Rust core of Tailrace.
@@ -140,7 +128,7 @@ fn permit_tracing(by: u32) -> PyResult<()> {
 fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add("SETTINGS", PyTuple::new(py, settings::SETTINGS)?)?;
+    module.add("MAX_OPEN_FILES", tailrace_files::MAX_OPEN)?;
     module.add("ClientDisconnected", py.get_type::<ClientDisconnected>())?;
     module.add("ClientDisconnectedError", client_disconnected_error(py)?)?;
     module.add("RequestTimeout", py.get_type::<RequestTimeout>())?;
@@ -150,32 +138,33 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(settings::log_destination_kind, module)?)?;
     module.add_function(wrap_pyfunction!(settings::check_trusted_proxy, module)?)?;
     module.add_function(wrap_pyfunction!(settings::check_request_id, module)?)?;
-    module.add_function(wrap_pyfunction!(settings::settings_as_read, module)?)?;
     module.add_function(wrap_pyfunction!(static_files::static_codings, module)?)?;
     module.add_function(wrap_pyfunction!(static_files::static_headers, module)?)?;
     module.add_function(wrap_pyfunction!(static_files::static_refusal, module)?)?;
-    module.add_class::<log_stream::LogStream>()?;
-    module.add_class::<certificates::Certificates>()?;
+    module.add_class::<log_stream::PythonLogStream>()?;
+    module.add_class::<certificates::PythonCertificates>()?;
     module.add_function(wrap_pyfunction!(certificates::self_signed, module)?)?;
     module.add_class::<listeners::ListeningSocket>()?;
-    module.add_class::<server::Server>()?;
+    module.add_class::<server::PythonServer>()?;
     module.add_class::<greenlet_runner::GreenletRunner>()?;
     // Runner slot, serial, request, seconds, outcome.
     let (number, text) = (py.get_type::<PyInt>(), py.get_type::<PyString>());
     let late = (&number, &number, &text, py.get_type::<PyFloat>(), &text);
     module.add("Overdue", py.get_type::<PyTuple>().get_item(late)?)?;
     module.add("METRICS", scoreboard::metrics(py)?)?;
-    module.add_class::<scoreboard::Scoreboard>()?;
-    module.add_class::<shared_numbers::SharedNumbers>()?;
-    module.add_class::<shared_numbers::SharedNumber>()?;
-    module.add_class::<traces::Traces>()?;
-    module.add_class::<traces::TraceBatch>()?;
+    module.add("FIELDS", scoreboard::fields(py)?)?;
+    module.add("ATOMS", scoreboard::atoms(py)?)?;
+    module.add("PHASES", scoreboard::phases(py)?)?;
+    module.add("SIZES", scoreboard::sizes(py)?)?;
+    module.add_class::<scoreboard::PythonScoreboard>()?;
+    module.add_class::<shared_numbers::PythonSharedNumbers>()?;
+    module.add_class::<shared_numbers::PythonSharedNumber>()?;
+    module.add_class::<traces::PythonTraces>()?;
+    module.add_class::<traces::PythonTraceBatch>()?;
     module.add_function(wrap_pyfunction!(end_with_parent, module)?)?;
-    module.add_function(wrap_pyfunction!(end_memory_thread, module)?)?;
     module.add_function(wrap_pyfunction!(python::collections::note_collection, module)?)?;
     module.add_function(wrap_pyfunction!(greenlet_runner::note_switch, module)?)?;
     module.add_function(wrap_pyfunction!(deliveries::follow_deliveries, module)?)?;
-    module.add_function(wrap_pyfunction!(load::load, module)?)?;
     module.add_function(wrap_pyfunction!(permit_tracing, module)?)?;
     module.add_class::<file_wrapper::FileWrapper>()?;
     module.add_class::<input::Input>()?;

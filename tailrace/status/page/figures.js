@@ -94,7 +94,7 @@ const WORKER_COLUMNS = [
   { explain: "worker_rate", name: "requests/s", kind: "number", value: ({ rate: found }) => found, draw: (cell, { rate: found }) => say(cell, found === null ? "–" : rate(found).replace("/s", "")) },
   { explain: "worker_requests", name: "requests", kind: "number wide", value: counter("requests"), draw: (cell, { worker }) => say(cell, count(worker.counters.requests)) },
   { explain: "worker_rss", name: "memory", kind: "number", value: ({ worker }) => worker.rss_bytes, draw: (cell, { worker }) => say(cell, worker.rss_bytes === null ? "–" : bytes(worker.rss_bytes)) },
-  { explain: "worker_held", name: "for clients", kind: "number wide", value: counter("held"), draw: (cell, { worker }) => drawCount(cell, worker.counters.held, "", bytes) },
+  { explain: "worker_client_memory", name: "for clients", kind: "number wide", value: counter("client_memory"), draw: (cell, { worker }) => drawCount(cell, worker.counters.held, "", bytes) },
   { explain: "worker_trouble", name: "problems", kind: "problems", isEmpty: ({ worker }) => !problems(worker).length, draw: drawProblems },
   { explain: "generation", name: "generation", kind: "number wide", value: ({ worker }) => worker.generation, draw: (cell, { worker }) => say(cell, String(worker.generation)) },
 ];

@@ -37,7 +37,7 @@ function time(seconds) {
   return lasting(seconds);
 }
 
-// The same for a percentile: the first bucket of the histograms ends at 2^-17 s.
+// The text of a percentile: the first bucket of the histograms ends at 2^-17 s.
 const atMost = (seconds) => (seconds <= 2 ** -17 ? "< 8 µs" : time(seconds));
 
 // For how long something has lasted, in seconds.
@@ -52,7 +52,7 @@ function lasting(seconds) {
   return `${count(days)} d ${two(hours)} h`;
 }
 
-// The same in whole seconds.
+// A duration in whole seconds.
 const roughly = (seconds) => (seconds < 59.5 ? `${Math.round(seconds)} s` : lasting(seconds));
 
 const clock = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });

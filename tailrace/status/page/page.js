@@ -49,7 +49,7 @@ const CHARTS = [
     ...{ id: "memory", explain: "memory", title: "Memory", show: bytes, scale: (value) => bytes(value).replace(/\.0+ /, " "), top: binary },
     series: [
       { explain: "rss", name: "workers", of: (sample) => sample.rss_bytes },
-      { explain: "held", name: "for clients", of: (sample) => sample.totals.held },
+      { explain: "client_memory", name: "for clients", of: (sample) => sample.totals.client_memory },
     ],
   },
 ];

@@ -12,11 +12,11 @@ const ENDPOINT_COLUMNS = [
   { explain: "endpoint_mean", name: "mean", kind: "number", value: figure("mean_seconds"), draw: (cell, endpoint) => drawTime(cell, endpoint.mean_seconds) },
   { explain: "endpoint_p95", name: "p95", kind: "number", value: figure("p95_seconds"), draw: (cell, endpoint) => drawTime(cell, endpoint.p95_seconds, atMost) },
   { explain: "endpoint_cost", name: "cost", kind: "number", value: figure("cost_seconds"), draw: (cell, endpoint) => drawTime(cell, endpoint.cost_seconds) },
-  { explain: "endpoint_held", name: "held", kind: "number wide", value: perResponse("held_seconds"), draw: (cell, endpoint) => drawTime(cell, each(endpoint, "held_seconds")) },
+  { explain: "endpoint_application", name: "application", kind: "number wide", value: perResponse("application_seconds"), draw: (cell, endpoint) => drawTime(cell, each(endpoint, "application_seconds")) },
   { explain: "endpoint_cpu", name: "cpu", kind: "number wide", value: perResponse("cpu_seconds"), draw: (cell, endpoint) => drawTime(cell, each(endpoint, "cpu_seconds")) },
   { explain: "endpoint_writes", name: "calls", kind: "number wide", value: perResponse("writes"), draw: (cell, endpoint) => say(cell, mean(each(endpoint, "writes"))) },
   { explain: "endpoint_blocks", name: "blocks", kind: "number wide", value: perResponse("blocks"), draw: (cell, endpoint) => say(cell, mean(each(endpoint, "blocks"))) },
-  { explain: "endpoint_bytes", name: "bytes", kind: "number wide", value: perResponse("body_bytes"), draw: (cell, endpoint) => say(cell, bytes(Math.round(each(endpoint, "body_bytes")))) },
+  { explain: "endpoint_grown", name: "memory", kind: "number grown", value: grownFor, draw: drawGrown },
   { explain: "endpoint_failed", name: "failed", kind: "number failures", value: figure("failed"), draw: (cell, endpoint) => drawCount(cell, endpoint.failed, "warn") },
   { explain: "endpoint_path", name: "path", kind: "path wide", rises: true, value: figure("path"), draw: (cell, endpoint) => say(cell, endpoint.path) },
   { explain: "finding", name: "to fix", kind: "finding", draw: drawKeys },
@@ -37,13 +37,17 @@ function longest({ last }) {
 }
 
 // What the client has got: with a status, what broke after the head is visible only in the ending.
-const ENDINGS = { "client-gone": "client gone", broken: "broken off", "timed-out": "timed out", cut: "cut off", cancelled: "cancelled" };
+const ENDINGS = {
+  "client-disconnected": "client disconnected", broken: "broken off", "timed-out": "timed out", cut: "cut off",
+  cancelled: "cancelled",
+};
 function outcome({ status, ending }) {
   if (ending === "complete") return String(status);
   return status ? `${status}, then ${ENDINGS[ending] ?? ending}` : (ENDINGS[ending] ?? ending);
 }
 
-const isAlarming = ({ status, ending }) => status >= 500 || !["complete", "client-gone", "cancelled"].includes(ending);
+const isAlarming = ({ status, ending }) =>
+  status >= 500 || !["complete", "client-disconnected", "cancelled"].includes(ending);
 
 // Each outcome of the last responses, the most frequent first.
 function drawEndings(cell, { last }) {
@@ -71,15 +75,31 @@ function drawTime(cell, value, show = time) {
   cell.classList.toggle("zero", !value);
 }
 
+// A growth counts if it is at least three times its standard error. Otherwise, another endpoint may have caused it.
+const isSure = ({ grown_bytes: grown, grown_error_bytes: error }) => grown >= 2 ** 20 && grown >= 3 * error;
+
+function grownFor(endpoint) {
+  return isSure(endpoint) ? endpoint.grown_bytes : null;
+}
+
+function drawGrown(cell, endpoint) {
+  say(cell, isSure(endpoint) ? `+${bytes(endpoint.grown_bytes)}` : "–");
+  cell.classList.toggle("zero", !isSure(endpoint));
+}
+
 function drawNothing(cell) {
   say(cell, "–");
   cell.classList.add("zero");
 }
 
-function drawKeys(cell, { findings }) {
-  say(cell, findings.map(({ key }) => key.replaceAll("-", " ")).join(", ") || "nothing");
-  cell.classList.toggle("zero", !findings.length);
+function drawKeys(cell, item) {
+  const found = allFindings(item);
+  say(cell, found.map(({ key }) => key.replaceAll("-", " ")).join(", ") || "nothing");
+  cell.classList.toggle("zero", !found.length);
 }
+
+// Findings, and hints about a slow endpoint.
+const allFindings = ({ findings, hints }) => [...findings, ...(hints ?? [])];
 
 // What each opens to: figures, and findings. rows(item): lists of figures, each with a key.
 class ResponseDetails {
@@ -114,30 +134,39 @@ const endpointFacts = (endpoint) => [
   ["endpoint_mean", "mean", endpoint.mean_seconds === null ? "–" : time(endpoint.mean_seconds)],
   ["endpoint_p95", "p95", endpoint.p95_seconds === null ? "–" : atMost(endpoint.p95_seconds)],
   ["endpoint_cost", "cost", time(endpoint.cost_seconds)],
-  ["endpoint_held", "held", `${time(endpoint.held_seconds)}, each ${time(each(endpoint, "held_seconds"))}`],
+  ["endpoint_application", "application", `${time(endpoint.application_seconds)}, each ${time(each(endpoint, "application_seconds"))}`],
   ["endpoint_delivery", "delivery", `${time(endpoint.delivery_seconds)}, each ${time(each(endpoint, "delivery_seconds"))}`],
-  ["endpoint_blocked", "blocked on clients", time(endpoint.blocked_seconds), endpoint.blocked_seconds ? "" : "zero"],
-  ["endpoint_cpu", "cpu", `${time(endpoint.cpu_seconds)}, each ${time(each(endpoint, "cpu_seconds"))}`],
-  ["latency-interpreter", "waiting for the interpreter", time(endpoint.interpreter_seconds), endpoint.interpreter_seconds ? "" : "zero"],
-  ["latency-gc", "garbage collection", time(endpoint.gc_seconds), endpoint.gc_seconds ? "" : "zero"],
+  ...PARTS.map((part) => {
+    const seconds = endpoint[`${part}_seconds`];
+    return [`latency-${part}`, part, `${time(seconds)}, each ${time(seconds / endpoint.responses)}`, seconds ? "" : "zero"];
+  }),
+  ["endpoint_grown", "memory", grownFact(endpoint), isSure(endpoint) ? "" : "zero"],
   ["endpoint_blocks", "blocks", count(endpoint.blocks)],
   ["endpoint_writes", "system calls", count(endpoint.writes)],
   ["endpoint_bytes", "bytes", bytes(endpoint.body_bytes)],
   ["endpoint_chunked", "in chunks", count(endpoint.chunked), endpoint.chunked ? "" : "zero"],
   ["endpoint_slow", "slow", count(endpoint.slow), endpoint.slow ? "" : "zero"],
   ["endpoint_failed", "failed", count(endpoint.failed), alarming(endpoint.failed)],
-  ["endpoint_gone", "clients gone", count(endpoint.client_gone), endpoint.client_gone ? "" : "zero"],
+  ["endpoint_disconnected", "clients disconnected", count(endpoint.client_disconnected),
+    endpoint.client_disconnected ? "" : "zero"],
 ];
 
+function grownFact({ grown_bytes: grown, grown_error_bytes: error, grown_responses: number }) {
+  if (!number || error === undefined) return "–";
+  const size = (value) => `${value < 0 ? "−" : ""}${bytes(Math.abs(Math.round(value)))}`;
+  return `${size(grown)} ± ${size(2 * error)}, each ${size(grown / number)}`;
+}
+
 // The phases of a response that has ended.
-const LASTED = ["queued", "application", "iterating", "blocked", "cpu", "interpreter", "gc", "total"];
+const SECONDS = "_seconds";
+const phasesOf = (ended) => Object.keys(ended).filter((key) => key.endsWith(SECONDS)).map((key) => key.slice(0, -SECONDS.length));
 const endedFacts = (ended) => [
   ["ended_target", "request", `${ended.method} ${ended.target}`],
   ...idFact(ended),
   ["client", "client", ended.client || "UNIX socket"],
   ["ended_at", "at", clock.format(new Date(ended.time))],
-  ...LASTED.map((phase) => {
-    const seconds = ended[`${phase}_seconds`];
+  ...phasesOf(ended).map((phase) => {
+    const seconds = ended[phase + SECONDS];
     return [`latency-${phase}`, phase, time(seconds), seconds ? "" : "zero"];
   }),
   ["ended_ending", "ended", outcome(ended), isAlarming(ended) ? "warn" : ""],
@@ -152,7 +181,7 @@ const endedFacts = (ended) => [
 const LAST = 4;
 const groupFacts = ({ last }) => last.slice(0, LAST).map((ended) => [keyOf(ended), endedFacts(ended)]);
 // Without the time of its end, which the server estimates anew for each state.
-const keyOf = (ended) => `${ended.pid} ${ended.client} ${ended.target} ${LASTED.map((phase) => ended[`${phase}_seconds`])}`;
+const keyOf = (ended) => `${ended.pid} ${ended.client} ${ended.target} ${phasesOf(ended).map((phase) => ended[phase + SECONDS])}`;
 
 // By endpoint: how many its workers have counted, and those that were kept.
 function groupedByEndpoint(endpoints, counted, kept) {
@@ -173,7 +202,7 @@ function groupedByEndpoint(endpoints, counted, kept) {
 class Responses {
   constructor() {
     const table = (id, columns, by, open, first) => new Table(byId(id), columns, { key: figure("endpoint"), by, open, first });
-    this.endpoints = table("endpoints", ENDPOINT_COLUMNS, "cost", () => new ResponseDetails((endpoint) => [["", endpointFacts(endpoint)]], figure("findings")));
+    this.endpoints = table("endpoints", ENDPOINT_COLUMNS, "cost", () => new ResponseDetails((endpoint) => [["", endpointFacts(endpoint)]], allFindings));
     const group = () => new ResponseDetails(groupFacts, ({ last }) => findingsOf(last));
     this.groups = [["slow", "slow"], ["broken", "failed"]].map(([id, counted]) => [id, counted, table(id, GROUP_COLUMNS, "responses", group, 5)]);
   }

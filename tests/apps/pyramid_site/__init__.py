@@ -1,24 +1,13 @@
-"""A Pyramid application for `pserve`: views, renderers, sessions in signed cookies, tweens, static files, exceptions."""
+"""A Pyramid application for `pserve`: views, renderers, tweens, static files."""
 
 import hashlib
 
 from pyramid.config import Configurator
-from pyramid.httpexceptions import HTTPFound
 from pyramid.response import FileResponse, Response
-from pyramid.session import SignedCookieSessionFactory
 
 
 def index(request):
     return {"title": request.registry.settings["seeds.title"], "path": request.path, "query": request.GET.mixed()}
-
-
-def basket(request):
-    if request.method == "POST":
-        request.session.setdefault("seeds", []).append(request.POST["seed"])
-        request.session.changed()
-        request.session.flash("added")
-        return HTTPFound(request.route_url("basket"))
-    return {"seeds": request.session.get("seeds", []), "said": request.session.pop_flash()}
 
 
 def upload(request):
@@ -34,15 +23,6 @@ def source(request):
     return FileResponse(__file__, request=request, content_type="text/x-python")
 
 
-def fails(request):
-    raise LookupError("no such shelf")
-
-
-def failed(error, request):
-    request.response.status_int = 503
-    return {"error": str(error)}
-
-
 def timing(handler, registry):
     def tween(request):
         response = handler(request)
@@ -54,15 +34,13 @@ def timing(handler, registry):
 
 def main(global_config, **settings):
     """The factory that the ini file names."""
-    sessions = SignedCookieSessionFactory("a secret of the tests")
-    with Configurator(settings=settings, session_factory=sessions) as config:
+    with Configurator(settings=settings) as config:
         config.add_tween("pyramid_site.timing")
-        for name, path in (("index", "/"), ("basket", "/basket"), ("upload", "/upload"), ("fails", "/fails")):
+        for name, path in (("index", "/"), ("upload", "/upload")):
             config.add_route(name, path)
             config.add_view(globals()[name], route_name=name, renderer="json")
         for name in ("rows", "source"):
             config.add_route(name, f"/{name}")
             config.add_view(globals()[name], route_name=name)
         config.add_static_view("static", "pyramid_site:static", cache_max_age=60)
-        config.add_exception_view(failed, context=LookupError, renderer="json")
         return config.make_wsgi_app()

@@ -1,6 +1,6 @@
 //! Conditional requests (RFC 9110 section 13).
 
-use tailrace_http::conditional::{Precondition, Validators, evaluate, http_date, range, settled};
+use tailrace_http::conditional::{Precondition, Validators, evaluate, http_date, range, validator_time};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::Limits;
 use tailrace_http::request_head::RequestHead;
@@ -163,5 +163,5 @@ fn dates_are_written_as_they_are_read() {
 
 #[test]
 fn a_time_is_a_validator_once_its_second_is_over() {
-    assert_eq!([TIME - 1, TIME, TIME + 1].map(|modified| settled(modified, TIME)), [Some(TIME - 1), None, None]);
+    assert_eq!([TIME - 1, TIME, TIME + 1].map(|modified| validator_time(modified, TIME)), [Some(TIME - 1), None, None]);
 }

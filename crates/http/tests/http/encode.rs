@@ -14,7 +14,7 @@ const OLD_GET: RequestFacts = RequestFacts { format: ResponseFormat::Http10, kee
 const OLD_KEPT: RequestFacts = RequestFacts { format: ResponseFormat::Http10, ..GET };
 
 fn own(server: &[u8]) -> OwnFields<'_> {
-    OwnFields { date: DATE, server, strict_transport: b"", id: None }
+    OwnFields { date: DATE, server, id: None }
 }
 
 /// The response head without its Date and Server fields, and the framing.
@@ -104,7 +104,7 @@ fn a_head_that_is_emptied_or_copied_keeps_its_buffer() {
     let mut other = ResponseHead::default();
     other.status(b"404 Not Found").unwrap();
     other.field(b"Content-Length", b"7").unwrap();
-    assert!(head.copy_from(&other));
+    head.copy_from(&other).unwrap();
     assert_eq!(head.room(), room);
     let (ours, theirs) = (head.finish(GET, None, own(b"s")), other.finish(GET, None, own(b"s")));
     assert_eq!((ours, head.bytes()), (theirs, other.bytes()));

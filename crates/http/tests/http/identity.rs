@@ -1,7 +1,7 @@
 //! The id of a request, and its trace: RFC 9562 section 5.7, W3C Trace Context section 3.2.
 
 use tailrace_http::head::{HeadParser, HeadStep};
-use tailrace_http::identity::{IdField, LONGEST_ID, NEW_ID, TraceParent, trace_id, uuid_v7};
+use tailrace_http::identity::{IdField, LONGEST_ID, NEW_ID, Sampling, TraceParent, id_text, trace_id, uuid_v7};
 use tailrace_http::limits::Limits;
 use tailrace_http::request_head::RequestHead;
 
@@ -160,4 +160,17 @@ fn a_traceparent_is_written_as_it_was_read() {
     assert_eq!(TraceParent::read(b"00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01"), None);
     let most = TraceParent { trace: u128::MAX, parent: u64::MAX, is_sampled: true };
     assert_eq!(TraceParent::read(&most.write()), Some(most));
+}
+
+#[test]
+fn a_share_of_all_traces_is_taken() {
+    let takes = |share, trace| Sampling { share, is_parent_based: true }.takes(trace);
+    assert!(takes(1.0, u128::MAX) && takes(0.5, 0) && takes(0.5, (1 << 63) - 1));
+    assert!(!takes(0.0, 0) && !takes(0.5, 1 << 63));
+}
+
+#[test]
+fn an_id_and_a_trace_are_shown_if_there_are_any() {
+    let texts = [id_text(b"", None), id_text(b"a\xff", None), id_text(b"", Some(b"b")), id_text(b"a", Some(b"b"))];
+    assert_eq!(texts, ["", " (id a\\xff)", " (trace b)", " (id a, trace b)"]);
 }

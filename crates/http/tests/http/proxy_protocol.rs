@@ -1,12 +1,12 @@
 //! The PROXY protocol. The crate `ppp` is the oracle: it must accept what this crate accepts, and read the same.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ppp::{HeaderResult, v1, v2};
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::{Index, select};
-use tailrace_http::proxy_protocol::{Fault, HeaderStep, LONGEST, Source, Versions, parse};
+use tailrace_http::proxy_protocol::{Fault, HeaderStep, LONGEST, ProxySource, Versions, parse};
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
@@ -14,8 +14,8 @@ fn binary(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
     [SIGNATURE, &[command, family], &u16::try_from(rest.len()).unwrap().to_be_bytes(), rest].concat()
 }
 
-fn client(address: &str) -> Source {
-    Source::Client(address.parse().unwrap())
+fn client(address: &str) -> ProxySource {
+    ProxySource::Client(address.parse().unwrap())
 }
 
 /// Reads a header whole, with a request behind it, and in every beginning of it, which must all be `NeedMore`.
@@ -36,7 +36,7 @@ fn read(header: &[u8], versions: Versions) -> HeaderStep {
     whole
 }
 
-fn source(header: &[u8]) -> Source {
+fn source(header: &[u8]) -> ProxySource {
     let version = if header.starts_with(b"PROXY") { Versions::V1 } else { Versions::V2 };
     let step = read(header, version);
     assert_eq!(read(header, Versions::Any), step);
@@ -64,7 +64,7 @@ fn a_line_of_an_unknown_protocol_leaves_the_peer() {
     let longest = format!("PROXY UNKNOWN {}\r\n", "f".repeat(107 - 16));
     assert_eq!(longest.len(), 107);
     for line in ["PROXY UNKNOWN\r\n", "PROXY UNKNOWN 192.0.2.1 192.0.2.2 1 2\r\n", "PROXY UNKNOWN \r\n", &longest] {
-        assert_eq!(source(line.as_bytes()), Source::Peer, "{line:?}");
+        assert_eq!(source(line.as_bytes()), ProxySource::Peer, "{line:?}");
     }
 }
 
@@ -130,7 +130,7 @@ fn a_binary_header_states_the_client() {
     for protocol in 1..=2 {
         assert_eq!(source(&binary(0x21, 0x10 | protocol, &four)), client("192.0.2.1:4711"));
         assert_eq!(source(&binary(0x21, 0x20 | protocol, &six)), client("[2001:db8::1]:443"));
-        assert_eq!(source(&binary(0x21, 0x30 | protocol, &[b'/'; 216])), Source::Unix);
+        assert_eq!(source(&binary(0x21, 0x30 | protocol, &[b'/'; 216])), ProxySource::Unix);
     }
     let mut mapped = six;
     mapped[..16].copy_from_slice(&"::ffff:192.0.2.1".parse::<std::net::Ipv6Addr>().unwrap().octets());
@@ -156,9 +156,9 @@ fn what_follows_the_addresses_is_skipped() {
 fn a_local_connection_and_an_unspecified_family_leave_the_peer() {
     for rest in [&[][..], &[1, 2, 3], &[0; 216]] {
         for family in [0x00, 0x11, 0x21, 0x31, 0x44, 0xff] {
-            assert_eq!(source(&binary(0x20, family, rest)), Source::Peer);
+            assert_eq!(source(&binary(0x20, family, rest)), ProxySource::Peer);
         }
-        assert_eq!(source(&binary(0x21, 0x00, rest)), Source::Peer);
+        assert_eq!(source(&binary(0x21, 0x00, rest)), ProxySource::Peer);
     }
 }
 
@@ -290,10 +290,10 @@ proptest! {
             HeaderResult::V1(Ok(header)) => {
                 prop_assert_eq!(header.header.len(), length);
                 prop_assert_eq!(source, match header.addresses {
-                    v1::Addresses::Unknown => Source::Peer,
-                    v1::Addresses::Tcp4(four) => Source::Client((four.source_address, four.source_port).into()),
+                    v1::Addresses::Unknown => ProxySource::Peer,
+                    v1::Addresses::Tcp4(four) => ProxySource::Client((four.source_address, four.source_port).into()),
                     v1::Addresses::Tcp6(six) => {
-                        Source::Client((std::net::IpAddr::from(six.source_address).to_canonical(), six.source_port).into())
+                        ProxySource::Client((IpAddr::from(six.source_address).to_canonical(), six.source_port).into())
                     }
                 });
             }
@@ -304,12 +304,14 @@ proptest! {
             HeaderResult::V2(Ok(header)) => {
                 prop_assert_eq!(header.len(), length);
                 prop_assert_eq!(source, match (header.command, header.addresses) {
-                    (v2::Command::Local, _) | (_, v2::Addresses::Unspecified) => Source::Peer,
-                    (_, v2::Addresses::IPv4(four)) => Source::Client((four.source_address, four.source_port).into()),
-                    (_, v2::Addresses::IPv6(six)) => {
-                        Source::Client((std::net::IpAddr::from(six.source_address).to_canonical(), six.source_port).into())
+                    (v2::Command::Local, _) | (_, v2::Addresses::Unspecified) => ProxySource::Peer,
+                    (_, v2::Addresses::IPv4(four)) => {
+                        ProxySource::Client((four.source_address, four.source_port).into())
                     }
-                    (_, v2::Addresses::Unix(_)) => Source::Unix,
+                    (_, v2::Addresses::IPv6(six)) => {
+                        ProxySource::Client((IpAddr::from(six.source_address).to_canonical(), six.source_port).into())
+                    }
+                    (_, v2::Addresses::Unix(_)) => ProxySource::Unix,
                 });
             }
         }
@@ -320,7 +322,7 @@ proptest! {
         let to = SocketAddr::new(from.ip(), port);
         let header = v2::Builder::with_addresses(v2::Version::Two | v2::Command::Proxy, v2::Protocol::Stream, (from, to))
             .write_tlv(v2::Type::Authority, &tlv).unwrap().build().unwrap();
-        let source = Source::Client((from.ip().to_canonical(), from.port()).into());
+        let source = ProxySource::Client((from.ip().to_canonical(), from.port()).into());
         prop_assert_eq!(parse(&header, Versions::V2), HeaderStep::Complete { length: header.len(), source });
         let line = v1::Addresses::from((from, to)).to_string();
         prop_assert_eq!(parse(line.as_bytes(), Versions::V1), HeaderStep::Complete { length: line.len(), source });

@@ -34,6 +34,7 @@ fn conditions_come_before_ranges() {
         ("Range: bytes=10-\r\nIf-Match: \"b\"\r\n", Failed),
         ("Range: bytes=1-2\r\nIf-Match: \"a\"\r\n", part()),
         ("Range: bytes=1-2\r\nIf-Range: \"b\"\r\n", Whole),
+        ("Range: bytes=10-\r\nIf-Range: \"b\"\r\n", Whole),
     ] {
         assert_eq!(selected("GET", fields, TAGGED), wanted, "{fields}");
     }

@@ -6,11 +6,11 @@ use proptest::strategy::{Just, Strategy};
 use tailrace_http::static_path::{DotFiles, PathError, RelativePath, below, decode};
 
 fn refused(path: &str) -> Option<PathError> {
-    decode(path.as_bytes(), DotFiles::Refused).err()
+    decode(path.as_bytes(), DotFiles::WellKnown).err()
 }
 
 fn names(path: &str) -> Option<(String, bool)> {
-    let path = decode(path.as_bytes(), DotFiles::Refused).ok()?;
+    let path = decode(path.as_bytes(), DotFiles::WellKnown).ok()?;
     Some((path.as_str().to_owned(), path.is_directory_form()))
 }
 
@@ -131,7 +131,7 @@ fn what_names_no_file_is_refused() {
         ("/.git/config", DotFile),
         ("/a/%2eenv", DotFile),
         ("/...", DotFile),
-        ("/.well-known/x", DotFile),
+        ("/a/.well-known/x", DotFile),
     ];
     for (path, error) in cases {
         assert_eq!(refused(path), Some(error), "{path:?}");
@@ -139,10 +139,9 @@ fn what_names_no_file_is_refused() {
 }
 
 #[test]
-fn names_that_begin_with_a_dot_are_a_choice() {
+fn of_names_that_begin_with_a_dot_requests_get_well_known_alone() {
     let with = |dot_files, path: &str| decode(path.as_bytes(), dot_files).map(|path| path.as_str().to_owned());
     for path in ["/.well-known/security.txt", "/.well-known", "/%2ewell-known/x"] {
-        assert_eq!(with(DotFiles::Refused, path), Err(PathError::DotFile), "{path}");
         assert!(with(DotFiles::WellKnown, path).is_ok_and(|text| text.starts_with(".well-known")), "{path}");
         assert!(with(DotFiles::Allowed, path).is_ok(), "{path}");
     }
@@ -151,7 +150,7 @@ fn names_that_begin_with_a_dot_are_a_choice() {
         assert_eq!(with(DotFiles::Allowed, path), Ok(path[1..].to_owned()), "{path}");
     }
     for path in ["/.", "/..", "/%2e%2e/a", "/.well-known/.."] {
-        for dot_files in [DotFiles::Refused, DotFiles::WellKnown, DotFiles::Allowed] {
+        for dot_files in [DotFiles::WellKnown, DotFiles::Allowed] {
             assert!(with(dot_files, path).is_err(), "{path}");
         }
     }
@@ -236,7 +235,7 @@ proptest! {
 
     #[test]
     fn whatever_arrives_the_names_are_names(path in attack()) {
-        for dot_files in [DotFiles::Refused, DotFiles::WellKnown, DotFiles::Allowed] {
+        for dot_files in [DotFiles::WellKnown, DotFiles::Allowed] {
             let Ok(found) = decode(&path, dot_files) else { continue };
             let text = found.as_str();
             prop_assert!(text.len() <= path.len());
@@ -244,8 +243,9 @@ proptest! {
             prop_assert_eq!(found.is_directory_form(), path.ends_with(b"/"));
             let names: Vec<&str> = text.split('/').collect();
             prop_assert!(text.is_empty() || names.iter().all(|name| !matches!(*name, "" | "." | "..")));
-            if dot_files == DotFiles::Refused {
-                prop_assert!(names.iter().all(|name| !name.starts_with('.')));
+            if dot_files == DotFiles::WellKnown {
+                let below = if names[0] == ".well-known" { &names[1..] } else { &names[..] };
+                prop_assert!(below.iter().all(|name| !name.starts_with('.')));
             }
         }
     }
@@ -256,7 +256,7 @@ proptest! {
             let octets: String = name.bytes().map(|octet| format!("%{octet:02X}")).collect();
             format!("/{octets}")
         }).collect();
-        let path = decode(encoded.as_bytes(), DotFiles::Refused);
+        let path = decode(encoded.as_bytes(), DotFiles::WellKnown);
         prop_assert_eq!(path.map(|path| path.as_str().to_owned()), Ok(names.join("/")));
     }
 }

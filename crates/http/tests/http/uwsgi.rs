@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::packet::{packed, packet, pair};
+use crate::properties::with_changes;
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::{Index, select};
@@ -415,13 +416,7 @@ fn nearly_valid() -> impl Strategy<Value = Vec<u8>> {
     let changes = vec((any::<Index>(), 0..3_usize, change), 0..3);
     (vec(variable, 0..8), any::<bool>(), changes).prop_map(|(variables, complete, changes)| {
         let all = if complete { [GET, &variables[..]].concat() } else { variables };
-        let mut bytes = packet(&all);
-        for (index, removed, piece) in changes {
-            let start = index.index(bytes.len());
-            let end = bytes.len().min(start + removed);
-            bytes.splice(start..end, piece);
-        }
-        bytes
+        with_changes(packet(&all), changes)
     })
 }
 

@@ -7,8 +7,9 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tailrace_os::process::Process;
+
 use crate::clients::key::{ClientKey, Secret};
-use crate::os::process::Process;
 
 /// Clients in one set: a client may be in any entry of its set, which is one line of the processor's cache.
 const WAYS: usize = 8;

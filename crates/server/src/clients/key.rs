@@ -3,13 +3,12 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::os::random::draw;
+use tailrace_os::random::draw;
 
 /// What the hash is keyed with; all workers have the same.
 #[derive(Clone, Copy)]
 pub(crate) struct Secret(&'static [AtomicU64]);
 
-/// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientKey(pub(super) u64);
 
@@ -48,8 +47,9 @@ mod tests {
     use std::collections::HashSet;
     use std::net::{IpAddr, Ipv4Addr};
 
+    use tailrace_os::shared_memory::shared_words;
+
     use super::Secret;
-    use crate::os::shared_memory::shared_words;
 
     fn secret() -> Secret {
         Secret::new(shared_words(Secret::WORDS).unwrap())

@@ -10,14 +10,15 @@ pub(crate) mod rates;
 
 use std::io;
 
+use tailrace_os::shared_memory::shared_words;
+
 use crate::clients::connections::Connections;
 use crate::clients::key::Secret;
 use crate::clients::rates::Rates;
-use crate::os::shared_memory::shared_words;
 
 /// The counts of all clients.
 #[derive(Clone, Copy)]
-pub(crate) struct Clients {
+pub struct Clients {
     pub(crate) secret: Secret,
     pub(crate) rates: Rates,
     pub(crate) connections: Connections,
@@ -28,11 +29,16 @@ impl Clients {
     ///
     /// # Errors
     /// No memory.
-    pub(crate) fn new(workers: usize) -> io::Result<Self> {
+    pub fn new(workers: usize) -> io::Result<Self> {
         let tables = workers.saturating_mul(Connections::WORDS);
         let words = shared_words(tables.saturating_add(Secret::WORDS + Rates::WORDS))?;
         let (secret, words) = words.split_at(Secret::WORDS);
         let (rates, connections) = words.split_at(Rates::WORDS);
         Ok(Self { secret: Secret::new(secret), rates: Rates::new(rates), connections: Connections::new(connections) })
+    }
+
+    /// Forgets the connections of a worker that has ended, the one with this slot of the scoreboard.
+    pub fn forget(&self, worker: usize) {
+        self.connections.forget(worker);
     }
 }

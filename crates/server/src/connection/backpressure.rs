@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::observe::scoreboard::Sending;
+use tailrace_observe::scoreboard::Sending;
+use tailrace_os::clock;
+
 use crate::response::delivery::{Delivery, WrittenForRoom};
-use crate::response::sending::DeliveryLimits;
+use crate::response::outbox::DeliveryLimits;
 
 /// How long a runner waits for room before the queued bytes are moved to a file. A client that reads 8 MB per second
 /// makes enough room in half of that time.
@@ -63,29 +65,39 @@ impl SlowClient<'_> {
         must_end: impl Fn() -> bool,
         spill: impl Fn(),
     ) -> bool {
-        let mut idle = Duration::ZERO;
-        let mut waited = Duration::ZERO;
-        let (mut patience, mut due) = (self.patience, self.patience);
+        let mut patience = self.patience;
+        let mut now = clock::now();
+        let (mut moved, mut due) = (now, now + patience);
+        let mut sent = self.delivery.outbox().client.sent();
         loop {
-            match self.delivery.write_for_room(self.limits) {
+            let written = self.delivery.write_for_room(self.limits);
+            now = clock::now();
+            match written {
                 WrittenForRoom::Room => return true,
                 WrittenForRoom::Never => return false,
-                WrittenForRoom::Progress => idle = Duration::ZERO,
-                WrittenForRoom::NoProgress => idle += self.signal_check,
+                WrittenForRoom::Elsewhere | WrittenForRoom::Blocked => {}
             }
-            if idle >= write_timeout || must_end() {
-                self.delivery.break_off();
+            // Another thread that sends may hang, such as in a read of a file.
+            let before = std::mem::replace(&mut sent, self.delivery.outbox().client.sent());
+            if sent > before {
+                moved = now;
+            }
+            if now.saturating_duration_since(moved) >= write_timeout || must_end() {
+                self.delivery.outbox().break_off();
                 return false;
             }
-            if waited >= due {
+            if now >= due {
                 spill();
                 patience = next_patience(patience);
-                due = waited + patience;
+                due = now + patience;
                 // That has made room, in most cases.
                 continue;
             }
-            waited += self.signal_check;
-            self.delivery.socket().wait_writable(self.signal_check);
+            if written == WrittenForRoom::Elsewhere {
+                self.delivery.await_room_from_others(self.limits, self.signal_check);
+            } else {
+                self.delivery.socket().wait_writable(self.signal_check);
+            }
         }
     }
 }

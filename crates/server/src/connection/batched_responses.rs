@@ -10,60 +10,96 @@
 //! PEP 3333, "Buffering and Streaming": servers "must either fully transmit the block to the client, or guarantee that
 //! they will continue transmission even while the application is producing its next block". A complete response has no
 //! next block, and a block of one that is not complete is never held here ([`crate::response::coalescing`] delays
-//! some). The guarantee is given nevertheless: another thread, the watcher, sends what has been held for `limit`, even
-//! while the application runs.
+//! some). The guarantee is given nevertheless: another thread, the timekeeper, sends what has been held for twice the
+//! limit, even while the application runs. It sleeps until a timer expires, which each first response that is held puts
+//! off. So it wakes only if a call of the application takes too long; while calls are short, it costs one system call for
+//! each batch. A thread that looked twice a millisecond made four times as many context switches.
 //!
 //! A process that dies loses the responses that it holds. So only responses to safe methods are held (RFC 9110 section
 //! 9.2.1): a client may send such a request again.
 //!
-//! Threads: runners hold and send responses; the I/O side sends them when they have been held for `limit`. The list
-//! owns the connections that are on it.
+//! Threads: runners hold and send responses; the timekeeper sends what they have left for too long. The list owns its
+//! connections.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use tailrace_observe::level::Level;
+use tailrace_os::mapping;
+use tailrace_os::panics::{catch, may_panic};
+use tailrace_os::sync::atomic::{AtomicUsize, Ordering};
+use tailrace_os::sync::{Mutex, lock};
+use tailrace_os::timer::Timer;
+
 use crate::connection::driver::Connection;
-use crate::observe::level::Level;
-use crate::os::panics::{catch, may_panic};
-use crate::os::sync::atomic::{AtomicUsize, Ordering};
-use crate::os::sync::{Mutex, lock};
+use crate::connection::ownership::Owned;
+
+/// Bytes of the stack of the timekeeper.
+const STACK: usize = 256 << 10;
 
 #[derive(Default)]
 struct List {
-    connections: Vec<Arc<Connection>>,
+    connections: Vec<Owned<Connection>>,
     /// When the first connection was added.
     since: Option<Instant>,
 }
 
-/// See the module.
 pub(crate) struct BatchedResponses {
     list: Mutex<List>,
     count: AtomicUsize,
     limit: Duration,
+    /// When the timekeeper comes. `None`: no response is held.
+    timer: Option<Arc<Timer>>,
+    /// Whether the timekeeper could be started, once a response was to be held.
+    has_timekeeper: OnceLock<bool>,
+}
+
+impl Drop for BatchedResponses {
+    fn drop(&mut self) {
+        self.dismiss_timekeeper();
+    }
 }
 
 impl BatchedResponses {
     /// An empty list. `limit`: how long a response may be held; zero: no response is held.
-    pub(crate) fn new(limit: Duration) -> Self {
-        Self { list: Mutex::default(), count: AtomicUsize::new(0), limit }
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub(crate) fn new(limit: Duration) -> io::Result<Self> {
+        let timer = if limit.is_zero() { None } else { Some(Arc::new(Timer::new()?)) };
+        let (list, count, has_timekeeper) = (Mutex::default(), AtomicUsize::new(0), OnceLock::new());
+        Ok(Self { list, count, limit, timer, has_timekeeper })
     }
 
     /// True when responses may be held at all.
     pub(crate) fn is_on(&self) -> bool {
-        !self.limit.is_zero()
+        self.timer.is_some() && self.has_timekeeper.get() != Some(&false)
     }
 
-    /// How long a response may be held. `None`: none is.
-    pub(crate) fn limit(&self) -> Option<Duration> {
-        self.is_on().then_some(self.limit)
-    }
-
-    /// Holds the complete response of a connection that the caller owns.
-    pub(crate) fn hold(&self, connection: Arc<Connection>, now: Instant) {
-        let mut list = lock(&self.list);
-        list.since.get_or_insert(now);
-        list.connections.push(connection);
-        self.count.store(list.connections.len(), Ordering::SeqCst);
+    /// Holds the complete response of a connection that the caller owns. `keep_time`, called once, gives what the
+    /// timekeeper does until that returns false.
+    pub(crate) fn hold<F: FnMut() -> bool + Send + 'static>(
+        &self,
+        connection: Owned<Connection>,
+        now: Instant,
+        keep_time: impl FnOnce() -> F,
+    ) {
+        let is_first = {
+            let mut list = lock(&self.list);
+            list.since.get_or_insert(now);
+            list.connections.push(connection);
+            self.count.swap(list.connections.len(), Ordering::SeqCst) == 0
+        };
+        if !is_first {
+            return;
+        }
+        match &self.timer {
+            Some(timer) if *self.has_timekeeper.get_or_init(|| start(timer.clone(), keep_time())) => {
+                timer.set(self.limit * 2);
+            }
+            _ => self.send(),
+        }
     }
 
     /// True when nothing is held.
@@ -83,40 +119,51 @@ impl BatchedResponses {
         Some(self.limit.saturating_sub(now().saturating_duration_since(since)))
     }
 
-    /// True when something has been held for `limit`.
-    pub(crate) fn is_due(&self, now: impl FnOnce() -> Instant) -> bool {
-        self.time_left(now) == Some(Duration::ZERO)
-    }
-
     /// Sends all batched responses. A panic in one breaks its connection only.
     pub(crate) fn send(&self) {
         if self.is_empty() {
             return;
         }
-        for connection in self.take() {
+        for owned in self.take() {
+            let connection = owned.clone();
             let send = || {
                 may_panic("held");
-                connection.end_hold();
+                owned.end_hold();
             };
             if let Err(panic) = catch(send) {
                 let message = format!("a connection ended in a panic of the server: {panic}");
-                connection.host().log(Level::Error, &message);
+                connection.host.log(Level::Error, &message);
                 // Nobody owns the connection any more.
                 let _ = catch(|| connection.abort());
-                let _ = catch(|| connection.host().remove(&connection));
+                let _ = catch(|| connection.host.remove(&connection));
             }
         }
     }
 
-    /// Empties the list, when the server ends.
-    pub(crate) fn clear(&self) {
+    /// Empties the list and has the timekeeper end, when the server ends.
+    pub(crate) fn end(&self) {
         drop(self.take());
+        self.dismiss_timekeeper();
     }
 
-    fn take(&self) -> Vec<Arc<Connection>> {
+    /// Has the timekeeper find out that the server has ended.
+    fn dismiss_timekeeper(&self) {
+        if let Some(timer) = &self.timer {
+            timer.set(Duration::ZERO);
+        }
+    }
+
+    fn take(&self) -> Vec<Owned<Connection>> {
         let mut list = lock(&self.list);
         list.since = None;
         self.count.store(0, Ordering::SeqCst);
         std::mem::take(&mut list.connections)
     }
+}
+
+/// Starts the thread that calls `keep_time` whenever the timer expires, until that returns false. False: the system has
+/// no thread for it.
+fn start(timer: Arc<Timer>, mut keep_time: impl FnMut() -> bool + Send + 'static) -> bool {
+    let thread = std::thread::Builder::new().name(String::from("tailrace-timer")).stack_size(STACK);
+    mapping::is_thread_possible(STACK) && thread.spawn(move || while timer.wait() && keep_time() {}).is_ok()
 }

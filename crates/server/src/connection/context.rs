@@ -9,47 +9,46 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use tailrace_observe::once_a_minute::OnceAMinute;
+use tailrace_os::clock::Millis;
+use tailrace_os::epoll::Poller;
+use tailrace_os::panics::catch;
+use tailrace_os::sync::lock;
+
 use crate::config::Config;
 use crate::connection::batched_responses::BatchedResponses;
 use crate::connection::driver::Connection;
 use crate::connection::flush_list::FlushList;
-use crate::connection::host::{Log, Waking};
+use crate::connection::ownership::Owned;
 use crate::connection::shared::Shared;
 use crate::connection::table::Table;
 use crate::connection::transaction::Transaction;
-use crate::connection::watch::Watch;
-use crate::observe::level::Level;
-use crate::os::clock::{Millis, NEVER};
-use crate::os::epoll::Poller;
-use crate::os::panics::catch;
-use crate::os::sync::lock;
+use crate::connection::watch::{Watch, Watcher};
+use crate::request::disk::Disk;
 use crate::request::spool::Write;
 use crate::response::coalescing::TICK;
 use crate::response::policy::Policy;
 
-/// The time between two log lines about the same failure of a disk (milliseconds).
-const REPEAT_PAUSE: Millis = 60_000;
-
-/// See the module.
 pub(crate) struct Context {
     pub(crate) shared: Arc<Shared>,
     pub(crate) poller: Poller,
     pub(crate) table: Table,
     pub(crate) flush_list: FlushList,
     pub(crate) batched: BatchedResponses,
-    /// Whether the watcher looks after both.
+    /// Whether the watcher looks after the list.
     watch: Watch,
     /// Requests that wait to be dispatched, with the connections that they own.
-    dispatches: Mutex<Vec<(Box<Transaction>, Arc<Connection>)>>,
+    dispatches: Mutex<Vec<(Box<Transaction>, Owned<Connection>)>>,
     has_dispatches: AtomicBool,
     /// When incomplete requests may be looked for again.
     pub(crate) next_look: Mutex<Option<Instant>>,
+    /// When bodies in files may be looked for again, and the age of the body that needed room.
+    pub(crate) next_look_at_files: Mutex<Option<(Instant, Millis)>>,
     pub(crate) reclaim: Reclaim,
-    /// When it was last logged that responses cannot be stored, in milliseconds.
-    spill_failed: AtomicU64,
 }
 
 /// The state of moving responses to files.
+#[derive(Default)]
 pub(crate) struct Reclaim {
     /// Disk threads have been asked to move responses. No others are looked for meanwhile.
     pub(crate) is_under_way: AtomicBool,
@@ -57,19 +56,7 @@ pub(crate) struct Reclaim {
     pub(crate) next_look: AtomicU64,
     /// Responses moved since the last log line about them.
     pub(crate) moved: AtomicU64,
-    /// When that line was logged, in milliseconds.
-    pub(crate) logged: AtomicU64,
-}
-
-impl Default for Reclaim {
-    fn default() -> Self {
-        Self {
-            is_under_way: AtomicBool::new(false),
-            next_look: AtomicU64::new(0),
-            moved: AtomicU64::new(0),
-            logged: AtomicU64::new(NEVER),
-        }
-    }
+    pub(crate) logged: OnceAMinute,
 }
 
 impl Deref for Context {
@@ -85,10 +72,10 @@ impl Context {
     ///
     /// # Errors
     /// No descriptors left.
-    pub(crate) fn new(config: Config, policy: Policy) -> io::Result<Self> {
+    pub(crate) fn new(config: Config, policy: Policy, disk: Arc<Disk>) -> io::Result<Self> {
         Ok(Self {
-            batched: BatchedResponses::new(if policy.holds { config.hold_writes } else { Duration::ZERO }),
-            shared: Arc::new(Shared::new(config, policy)),
+            batched: BatchedResponses::new(if policy.holds { config.hold_writes } else { Duration::ZERO })?,
+            shared: Arc::new(Shared::new(config, policy, disk)),
             poller: Poller::new()?,
             table: Table::default(),
             flush_list: FlushList::default(),
@@ -96,20 +83,26 @@ impl Context {
             dispatches: Mutex::default(),
             has_dispatches: AtomicBool::new(false),
             next_look: Mutex::default(),
+            next_look_at_files: Mutex::default(),
             reclaim: Reclaim::default(),
-            spill_failed: AtomicU64::new(NEVER),
         })
     }
 
-    /// Leaves the request, which owns its connection, to the next round of the thread that polls.
-    pub(crate) fn dispatch_later(&self, host: &dyn Waking, transaction: Box<Transaction>, connection: Arc<Connection>) {
+    /// Leaves the request, which owns its connection, to the next round of the thread that polls. `wake_io` wakes that
+    /// thread.
+    pub(crate) fn dispatch_later(
+        &self,
+        transaction: Box<Transaction>,
+        connection: Owned<Connection>,
+        wake_io: impl FnOnce(),
+    ) {
         lock(&self.dispatches).push((transaction, connection));
         self.has_dispatches.store(true, Ordering::SeqCst);
         if self.has_ended() {
             // No thread dispatches them any more, and their connections keep the server alive.
             drop(self.take_dispatches());
         } else {
-            host.wake_io();
+            wake_io();
         }
     }
 
@@ -119,7 +112,7 @@ impl Context {
     }
 
     /// The requests that wait to be dispatched.
-    pub(crate) fn take_dispatches(&self) -> Vec<(Box<Transaction>, Arc<Connection>)> {
+    pub(crate) fn take_dispatches(&self) -> Vec<(Box<Transaction>, Owned<Connection>)> {
         if !self.has_dispatches() {
             return Vec::new();
         }
@@ -129,44 +122,46 @@ impl Context {
     }
 
     /// Moves the ownership of a connection from the caller to the thread that polls, which continues with it.
-    pub(crate) fn hand_over(&self, host: &dyn Waking, connection: Arc<Connection>) {
+    pub(crate) fn hand_over(&self, connection: Owned<Connection>, wake_io: impl FnOnce()) {
         self.flush_list.add_handed_over(connection);
-        self.wake_for_flush_list(host);
+        self.wake_for_flush_list(wake_io);
     }
 
     /// Has the thread that polls send what is queued for the client. The response continues, and ownership does not
     /// move.
-    pub(crate) fn push(&self, host: &dyn Waking, connection: Arc<Connection>) {
+    pub(crate) fn push(&self, connection: Arc<Connection>, wake_io: impl FnOnce()) {
         self.flush_list.add_queued(connection);
-        self.wake_for_flush_list(host);
+        self.wake_for_flush_list(wake_io);
     }
 
-    /// Holds the complete response of a connection that the caller owns. True: the caller wakes the watcher.
-    pub(crate) fn hold(&self, connection: Arc<Connection>) -> bool {
-        self.batched.hold(connection, self.clock.peek());
+    /// Holds the complete response of a connection that the caller owns.
+    pub(crate) fn hold(self: &Arc<Self>, connection: Owned<Connection>) {
+        self.batched.hold(connection, self.clock.peek(), || {
+            let context = Arc::downgrade(self);
+            move || {
+                let Some(context) = context.upgrade().filter(|context| !context.has_ended()) else { return false };
+                context.batched.send();
+                true
+            }
+        });
         if self.has_ended() {
             // No thread sends batched responses any more, and their connections keep the server alive.
-            self.batched.clear();
+            self.batched.end();
         }
-        self.watch.note_use()
     }
 
-    /// The response of the connection coalesces its blocks from now on. True: unless another thread polls, the caller
-    /// wakes the watcher.
-    pub(crate) fn coalesce(&self, connection: Arc<Connection>) -> bool {
+    /// The response of the connection coalesces its blocks from now on. Unless another thread polls, the caller wakes a
+    /// watcher that sleeps.
+    pub(crate) fn coalesce(&self, connection: Arc<Connection>) -> Watcher {
         self.flush_list.add_coalescing(connection);
         self.watch.note_use()
     }
 
-    /// Called by the watcher: how long it may sleep so that coalesced blocks and batched responses are sent in time.
-    /// `None`: any time; the next of them has it woken.
+    /// Called by the watcher: how long it may sleep so that coalesced blocks are sent in time. `None`: any time; the
+    /// next of them has it woken.
     pub(crate) fn longest_watch(&self) -> Option<Duration> {
-        if !self.watch.is_in_use(|| self.flush_list.are_any() || !self.batched.is_empty()) {
-            return None;
-        }
-        let left = [self.flush_list.time_left(), self.batched.time_left(|| self.clock.peek())];
-        // What comes meanwhile waits for no longer than its limit.
-        left.into_iter().chain([self.batched.limit(), Some(TICK)]).flatten().min()
+        // What comes meanwhile waits for no longer than a tick.
+        self.watch.is_in_use(|| self.flush_list.are_any()).then(|| self.flush_list.time_left().unwrap_or(TICK))
     }
 
     /// Called by the watcher when it ceases to watch, or sleeps until it is called: what is left to it next has it woken.
@@ -174,24 +169,31 @@ impl Context {
         self.watch.leave();
     }
 
-    fn wake_for_flush_list(&self, host: &dyn Waking) {
+    fn wake_for_flush_list(&self, wake_io: impl FnOnce()) {
         if self.has_ended() {
             // No thread takes connections from the list any more, and each of them keeps the server alive.
             self.flush_list.clear();
         } else {
-            host.wake_io();
+            wake_io();
         }
     }
 
     /// Has a disk thread write a part of a request body to its file. The connection continues after that.
-    pub(crate) fn store(self: &Arc<Self>, connection: Arc<Connection>, write: Write) {
+    pub(crate) fn store(self: &Arc<Self>, connection: Owned<Connection>, write: Write) {
         let context = self.clone();
         self.disk.run(move || {
             if context.has_ended() {
                 return;
             }
-            let result = catch(|| write.run(&context.disk))
-                .unwrap_or_else(|panic| Err(io::Error::other(format!("the server panicked: {panic}"))));
+            let make_room = |more| {
+                // The state is not locked while room is made, which may wait for other disk threads.
+                let since = lock(&connection.state).storing_since();
+                if let Some(since) = since {
+                    context.make_room_on_disk(since, more);
+                }
+            };
+            let result = catch(|| write.run(&context.disk, &context.body_files, make_room))
+                .unwrap_or_else(|panic| Err(io::Error::other(format!("the server panicked: {panic}")).into()));
             connection.end_write(result);
             context.flush_list.add_handed_over(connection);
             if context.has_ended() {
@@ -204,27 +206,8 @@ impl Context {
 
     /// Removes a connection that has closed.
     pub(crate) fn remove(&self, connection: &Connection) {
-        if self.table.remove(connection.key()) && self.is_stopping() && self.table.len() == 0 {
+        if self.table.remove(connection.key) && self.is_stopping() && self.table.len() == 0 {
             self.poller.wake();
-        }
-    }
-
-    /// Logs that responses cannot be written to files, once a minute.
-    pub(crate) fn log_spill_failure(&self, host: &dyn Log, fault: &io::Error) {
-        let now = self.clock.now();
-        let before = self.spill_failed.load(Ordering::Relaxed);
-        if before != NEVER && now.saturating_sub(before) < REPEAT_PAUSE {
-            return;
-        }
-        if self.spill_failed.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            let folder = self.disk.folder().display();
-            host.log(
-                Level::Warning,
-                &format!(
-                    "cannot store responses to slow clients in {folder}: {fault}; application threads wait for these \
-                     clients instead"
-                ),
-            );
         }
     }
 }
@@ -232,61 +215,42 @@ impl Context {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
-    use std::io;
-    use std::sync::{Arc, Mutex};
+    use std::io::{self, Write as _};
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::{Sender, channel};
+    use std::sync::{Arc, OnceLock};
     use std::time::Duration;
 
-    use super::{Context, TICK};
+    use tailrace_http::peer::Peer;
+    use tailrace_observe::level::Level;
+
+    use super::{Connection, Context, Owned, Shared, TICK, Watcher, Write, lock};
     use crate::config::Config;
-    use crate::connection::host::{Log, Waking};
+    use crate::connection::ownership::READ;
+    use crate::connection::state::Next;
+    use crate::connection::steps::Steps;
     use crate::connection::testing::{connection, server};
-    use crate::executor::application::Level;
+    use crate::executor::application::Application;
     use crate::executor::threads::POLICY;
-    use crate::os::sync::lock;
-
-    /// Keeps the lines of the log.
-    #[derive(Default)]
-    struct Lines(Mutex<Vec<String>>);
-
-    impl Log for Lines {
-        fn log(&self, level: Level, message: &str) {
-            lock(&self.0).push(format!("{level:?}: {message}"));
-        }
-    }
-
-    #[test]
-    fn that_responses_cannot_be_stored_is_logged_once_a_minute() {
-        let log = Lines::default();
-        let context = Context::new(Config::default(), POLICY).unwrap();
-        let fault = io::Error::other("no room is left");
-        let lines_after = |time| {
-            context.clock.advance(time);
-            context.log_spill_failure(&log, &fault);
-            lock(&log.0).len()
-        };
-        assert_eq!(lines_after(Duration::ZERO), 1);
-        assert_eq!(lines_after(Duration::ZERO), 1);
-        assert_eq!(lines_after(Duration::from_secs(40)), 1);
-        assert_eq!(lines_after(Duration::from_secs(20)), 2, "a minute after the first");
-        assert_eq!(lines_after(Duration::from_secs(40)), 2);
-        let first = lock(&log.0)[0].clone();
-        assert!(first.starts_with("Warning: ") && first.contains("no room is left"), "{first}");
-    }
+    use crate::executor::turn::Turn;
+    use crate::request::disk::Quota;
+    use crate::response::testing::socket;
+    use crate::server::{Provided, Server};
 
     #[test]
     fn a_server_that_has_ended_keeps_no_connection_that_is_held_or_left_to_the_io_side() {
-        type Give = fn(&Context, &dyn Waking, Arc<super::Connection>);
+        type Give = fn(&Arc<Context>, Owned<Connection>);
         let ways: [Give; 3] = [
-            |context, _, connection| _ = context.hold(connection),
-            |context, host, connection| context.hand_over(host, connection),
-            |context, host, connection| context.push(host, connection),
+            |context, connection| context.hold(connection),
+            |context, connection| context.hand_over(connection, || ()),
+            |context, connection| context.push(connection.clone(), || ()),
         ];
         let server = server();
-        let context = Context::new(Config::default(), POLICY).unwrap();
+        let context = Arc::new(Context::new(Config::default(), POLICY, Arc::default()).unwrap());
         let keeps = |give: Give| {
             let (connection, _client) = connection(&server, 1);
             let weak = Arc::downgrade(&connection);
-            give(&context, &*server, connection);
+            give(&context, connection);
             weak.upgrade().is_some()
         };
         assert_eq!(ways.map(keeps), [true; 3]);
@@ -296,22 +260,77 @@ mod tests {
     }
 
     #[test]
-    fn the_watcher_comes_in_time_for_coalesced_blocks_and_batched_responses() {
+    fn the_watcher_comes_in_time_for_coalesced_blocks() {
         let server = server();
-        let limit = Duration::from_millis(7);
-        let context = Context::new(Config { hold_writes: limit, ..Config::default() }, POLICY).unwrap();
-        let [first, second] = [1, 2].map(|key| connection(&server, key).0);
+        let context = Context::new(Config::default(), POLICY, Arc::default()).unwrap();
+        let connection = connection(&server, 1).0;
         assert_eq!(context.longest_watch(), None, "nothing is left to it");
-        assert!(context.coalesce(first), "it is woken");
+        assert_eq!(context.coalesce(connection.clone()), Watcher::Sleeps);
         let is_within_a_tick = || context.longest_watch().is_some_and(|most| most <= TICK);
         assert!(is_within_a_tick());
         // While another thread sends what is listed: it stays listed, maybe.
         context.flush_list.tick(|_, _| assert!(is_within_a_tick()));
         assert_eq!(context.longest_watch(), None);
-        assert!(context.hold(second));
-        assert!(is_within_a_tick());
-        assert_eq!(context.batched.limit(), Some(limit));
-        context.batched.clear();
-        assert_eq!(context.longest_watch(), None);
+    }
+
+    #[test]
+    fn what_nobody_sends_is_sent_by_the_timekeeper() {
+        let server = server();
+        let config = Config { hold_writes: Duration::from_millis(1), ..Config::default() };
+        let context = Arc::new(Context::new(config, POLICY, Arc::default()).unwrap());
+        for key in 1..3 {
+            context.hold(connection(&server, key).0);
+            while !context.batched.is_empty() {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Reports with each line of the log whether the state of the connection is unlocked.
+    struct Reporting {
+        connection: OnceLock<Arc<Connection>>,
+        reports: Sender<bool>,
+    }
+
+    impl Application for Reporting {
+        fn enter(&self, _: &mut Turn<'_>) {}
+
+        fn grow(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn log(&self, _: Level, _: &str) {
+            let _ = self.reports.send(self.connection.get().unwrap().state.try_lock().is_ok());
+        }
+    }
+
+    /// A connection with a part of an upload that is to be written to a file.
+    fn uploading(server: &Arc<Server>, shared: &Arc<Shared>, key: u64) -> (Owned<Connection>, Write, UnixStream) {
+        let (socket, mut client) = socket();
+        let owned = Connection::accepted(shared.clone(), server.clone(), Box::new(socket), key, Peer::default());
+        client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n").unwrap();
+        client.write_all(&[b'x'; 40_000]).unwrap();
+        owned.ownership.raise(READ);
+        let next = Steps { connection: &owned, state: lock(&owned.state) }.advance();
+        let Next::Store(write) = next else { panic!("the upload stays in memory") };
+        (owned, *write, client)
+    }
+
+    #[test]
+    fn the_state_of_a_connection_is_not_locked_while_room_for_its_upload_is_made() {
+        let (reports, reported) = channel();
+        let application = Arc::new(Reporting { connection: OnceLock::new(), reports });
+        let server = Server::new(Config::default(), application.clone(), Vec::new(), Provided::default()).unwrap();
+        let shared = Arc::new(Shared::new(Config { body_buffer: 0, ..Config::default() }, POLICY, Arc::default()));
+        let context =
+            Arc::new(Context::new(Config { body_spill: 0, ..Config::default() }, POLICY, Arc::default()).unwrap());
+        let (older, write, _older_client) = uploading(&server, &shared, 1);
+        assert!(context.table.insert(older.clone()));
+        older.end_write(write.run(&context.disk, &Quota::new(u64::MAX), |_| ()));
+        older.run();
+        let (owned, write, _client) = uploading(&server, &shared, 2);
+        let _ = application.connection.set(owned.clone());
+        context.store(owned, write);
+        assert!(reported.recv().unwrap(), "the older upload was shed under the lock");
     }
 }

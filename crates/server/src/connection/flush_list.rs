@@ -8,23 +8,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use tailrace_os::clock;
+use tailrace_os::sync::lock;
+
 use crate::connection::driver::Connection;
-use crate::connection::ownership;
-use crate::os::clock;
-use crate::os::sync::lock;
+use crate::connection::ownership::{self, Owned};
 use crate::response::coalescing::TICK;
 
 #[derive(Default)]
 struct Lists {
     coalescing: Vec<Arc<Connection>>,
-    handed_over: Vec<Arc<Connection>>,
+    handed_over: Vec<Owned<Connection>>,
     queued: Vec<Arc<Connection>>,
     ticked: Option<Instant>,
     /// The server has ended.
     is_cleared: bool,
 }
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct FlushList {
     lists: Mutex<Lists>,
@@ -52,9 +52,9 @@ impl FlushList {
         is_first
     }
 
-    /// The connection is handed over, in most cases with the rest of a finished response. Ownership moves to the thread
-    /// that takes the connection from this list.
-    pub(crate) fn add_handed_over(&self, connection: Arc<Connection>) {
+    /// The connection is handed over, in most cases with the rest of a finished response. The thread that takes it from
+    /// this list owns it.
+    pub(crate) fn add_handed_over(&self, connection: Owned<Connection>) {
         self.count.fetch_add(1, Ordering::AcqRel);
         self.urgent.fetch_add(1, Ordering::AcqRel);
         lock(&self.lists).handed_over.push(connection);
@@ -113,8 +113,9 @@ impl FlushList {
         for connection in queued {
             guard(&connection, &mut || connection.drain_for_the_owner(ownership::WRITE));
         }
-        for connection in handed_over {
-            guard(&connection, &mut || connection.take_over());
+        for owned in handed_over {
+            let (connection, mut owned) = (owned.clone(), Some(owned));
+            guard(&connection, &mut || _ = owned.take().map(Owned::run));
         }
         self.tick_coalescing(guard);
     }
@@ -159,17 +160,18 @@ mod tests {
     use std::sync::Arc;
 
     use tailrace_http::body_encoder::BodyEncoder;
+    use tailrace_os::clock;
 
     use super::FlushList;
     use crate::config::Config;
     use crate::connection::driver::Connection;
-    use crate::connection::exchange::Position;
+    use crate::connection::ownership::Owned;
     use crate::connection::testing::{connection, server};
     use crate::executor::greenlets::testing::Served;
-    use crate::os::clock;
     use crate::response::coalescing::TICK;
+    use crate::response::producer::Position;
 
-    fn connections() -> [Arc<Connection>; 3] {
+    fn connections() -> [Owned<Connection>; 3] {
         let server = server();
         [1, 2, 3].map(|key| connection(&server, key).0)
     }
@@ -177,7 +179,7 @@ mod tests {
     /// The keys of the connections that a tick comes to, without the work at them: so none stays listed.
     fn tick(list: &FlushList) -> Vec<u64> {
         let keys = RefCell::new(Vec::new());
-        list.tick(|connection, _| keys.borrow_mut().push(connection.key()));
+        list.tick(|connection, _| keys.borrow_mut().push(connection.key));
         keys.into_inner()
     }
 
@@ -187,8 +189,8 @@ mod tests {
         let [first, second, third] = connections();
         assert!(!list.are_any() && !list.has_urgent());
         list.add_handed_over(first);
-        list.add_queued(second);
-        list.add_queued(third);
+        list.add_queued(second.clone());
+        list.add_queued(third.clone());
         assert!(list.are_any() && list.has_urgent());
         assert_eq!(tick(&list), [2, 3, 1], "what goes on before what is finished");
         assert!(!list.are_any() && !list.has_urgent());
@@ -200,9 +202,9 @@ mod tests {
         let list = FlushList::default();
         let [first, second, third] = connections();
         let listed = clock::now();
-        assert!(list.add_coalescing_anew(first), "the I/O side may wait for longer");
-        assert!(!list.add_coalescing_anew(second), "it comes for the first already");
-        list.add_coalescing(third);
+        assert!(list.add_coalescing_anew(first.clone()), "the I/O side may wait for longer");
+        assert!(!list.add_coalescing_anew(second.clone()), "it comes for the first already");
+        list.add_coalescing(third.clone());
         assert!(list.time_left().is_some_and(|left| left <= TICK));
         assert!(list.are_any() && !list.has_urgent());
         let keys = loop {
@@ -219,10 +221,10 @@ mod tests {
     fn a_list_that_is_cleared_keeps_no_connection() {
         let list = FlushList::default();
         let [first, second, third] = connections();
-        let weak = [&first, &second, &third].map(Arc::downgrade);
-        list.add_coalescing(first);
+        let weak = [&first, &second, &third].map(|each| Arc::downgrade(each));
+        list.add_coalescing(first.0);
         list.add_handed_over(second);
-        list.add_queued(third);
+        list.add_queued(third.0);
         list.clear();
         assert!(weak.iter().all(|connection| connection.upgrade().is_none()));
         assert!(!list.are_any() && !list.has_urgent() && tick(&list).is_empty());
@@ -233,8 +235,8 @@ mod tests {
         let list = FlushList::default();
         let [first, ..] = connections();
         let weak = Arc::downgrade(&first);
-        first.delivery().list(BodyEncoder::CHUNKED);
-        list.add_coalescing(first);
+        first.delivery.outbox().coalescing.list(BodyEncoder::CHUNKED);
+        list.add_coalescing(first.0);
         list.tick(|_, work| {
             work();
             list.clear();
@@ -246,9 +248,9 @@ mod tests {
     fn blocks_of_a_response_that_goes_on_are_sent_without_its_runner() {
         let served = Served::new(Config::default());
         let (mut client, mut exchange) = served.exchange();
-        exchange.head().status(b"200 OK").unwrap();
+        exchange.response_mut().head().status(b"200 OK").unwrap();
         for block in [b"first", b"again", b"third"] {
-            exchange.send(&[block], Position::More, &mut |_| Box::new(()));
+            exchange.response_mut().push(&[block], Position::More, &mut |_| Box::new(()));
         }
         let mut response = Vec::new();
         while !response.ends_with(b"third\r\n") {

@@ -1,22 +1,20 @@
-//! The server, as a connection sees it. These traits keep the connection independent of the loop, the executors and the
-//! application. Code that needs one part of the server takes the trait of that part. Any thread may call the methods.
+//! What a connection asks of its server, which stands above it: the loop, the dispatcher, the executors and the
+//! application import connections. Any thread may call the methods.
 //!
 //! `C` is the type of the connection, which this file does not know.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tailrace_http::framing::RequestFacts;
+use tailrace_observe::level::Level;
+use tailrace_observe::scoreboard::Sending;
+use tailrace_os::clock::Millis;
 
+use crate::connection::ownership::Owned;
 use crate::connection::runner::RunnerId;
 use crate::connection::state::Next;
 use crate::connection::transaction::Transaction;
-use crate::observe::level::Level;
-use crate::observe::record::Record;
-use crate::observe::scoreboard::{InFlight, Sending};
-use crate::os::clock::Millis;
-use crate::request::Request;
 use crate::request::spool::Write;
 
 /// A running request that has a deadline.
@@ -31,32 +29,28 @@ pub(crate) struct Task<C> {
     pub(crate) connection: Option<Arc<C>>,
 }
 
-/// All of them.
-pub(crate) trait Host<C>: Owners<C> + Flushing<C> + Open<C> + Runners<C> + Waking + Reporting + Log {}
+/// The server of a connection. Without this trait the two would import each other.
+pub(crate) trait Host<C>: Send + Sync + 'static {
+    // Who owns a connection next.
 
-impl<C, H: Owners<C> + Flushing<C> + Open<C> + Runners<C> + Waking + Reporting + Log> Host<C> for H {}
-
-/// Who owns a connection next.
-pub(crate) trait Owners<C>: Send + Sync + 'static {
     /// Has a complete request answered by a responder or by the application. The request owns the connection from now
     /// on. If a responder has responded at once, the caller is the owner again: returns what it does next.
-    fn dispatch(&self, transaction: Box<Transaction>, connection: Arc<C>) -> Option<Next>;
+    fn dispatch(&self, transaction: Box<Transaction>, connection: Owned<C>) -> Option<(Owned<C>, Next)>;
 
-    /// The same, by the thread that polls, in its next round.
-    fn dispatch_later(&self, transaction: Box<Transaction>, connection: Arc<C>);
+    /// Has the thread that polls dispatch the request, in its next round.
+    fn dispatch_later(&self, transaction: Box<Transaction>, connection: Owned<C>);
 
     /// Moves the ownership of the connection from the caller to the thread that polls, which continues with it.
-    fn hand_over(&self, connection: Arc<C>);
+    fn hand_over(&self, connection: Owned<C>);
 
     /// Has a disk thread write a part of a request body to its file. The write owns the connection.
-    fn store(&self, connection: Arc<C>, write: Write);
+    fn store(&self, connection: Owned<C>, write: Write);
 
     /// Holds the complete response of a connection that the caller owns, until it is sent with others.
-    fn hold(&self, connection: Arc<C>);
-}
+    fn hold(&self, connection: Owned<C>);
 
-/// Who sends a response, and when.
-pub(crate) trait Flushing<C>: Send + Sync + 'static {
+    // Who sends a response, and when.
+
     /// True when a complete response may be held: further requests wait, and the calling runner runs them next.
     fn may_hold(&self) -> bool;
 
@@ -70,12 +64,8 @@ pub(crate) trait Flushing<C>: Send + Sync + 'static {
 
     /// The response coalesces its blocks from now on: has the I/O side send them at each tick.
     fn add_coalescing(&self, connection: &Arc<C>);
-}
 
-/// The connections that are open.
-pub(crate) trait Open<C>: Send + Sync + 'static {
-    /// The connection, if it is still open.
-    fn find(&self, key: u64) -> Option<Arc<C>>;
+    // The connections that are open.
 
     /// The connection has closed: removes it from the table.
     fn remove(&self, connection: &C);
@@ -83,11 +73,10 @@ pub(crate) trait Open<C>: Send + Sync + 'static {
     /// Makes room for `more` bytes in the memory that is held for clients, by refusing incomplete requests. False:
     /// there is none.
     fn make_room(&self, more: usize) -> bool;
-}
 
-/// The runners of requests, and what the scoreboard shows of them.
-pub(crate) trait Runners<C>: Send + Sync + 'static {
-    /// Sets the deadline of the request that a runner runs; [`crate::os::clock::NEVER`]: none. `task` describes the
+    // The runners of requests, and what the scoreboard shows of them.
+
+    /// Sets the deadline of the request that a runner runs; [`tailrace_os::clock::NEVER`]: none. `task` describes the
     /// request and is called at most once.
     fn set_request_deadline(&self, runner: RunnerId, due: Millis, task: &mut dyn FnMut() -> Task<C>);
 
@@ -95,16 +84,12 @@ pub(crate) trait Runners<C>: Send + Sync + 'static {
     /// deadline must not touch the connection any more.
     fn release(&self, runner: RunnerId);
 
-    /// What the scoreboard shows of the request that a runner runs. `packed`: [`RunnerId::packed`].
-    fn in_flight(&self, packed: u64) -> Option<InFlight>;
-
     /// The runner waits for its client until the result is dropped; `None`: no scoreboard shows it. `packed`:
     /// [`RunnerId::packed`].
     fn show_sending(&self, packed: u64) -> Option<Sending>;
-}
 
-/// Which thread waits, and for how long.
-pub(crate) trait Waking: Send + Sync + 'static {
+    // Which thread waits, and for how long.
+
     /// Wakes the thread that polls, unless it looks for work anyway before it waits.
     fn wake_io(&self);
 
@@ -117,26 +102,16 @@ pub(crate) trait Waking: Send + Sync + 'static {
     /// True when a server on a single thread must not wait any longer: a signal asks it to end, or its time for
     /// draining is over.
     fn must_end(&self) -> bool;
-}
 
-/// What operators learn.
-pub(crate) trait Reporting: Send + Sync + 'static {
+    // What operators learn.
+
     /// Accounts for a request of the connection with this key whose response has been sent, or never will be. `writes`:
     /// write calls that the record does not count yet.
     fn account(&self, key: u64, transaction: Box<Transaction>, writes: u32);
 
-    /// The same for a request whose transaction is still with its runner, which may never return it.
-    fn account_abandoned(&self, key: u64, request: &Request, record: &Record);
-
     /// The client has left while the application runs its request. `packed`: [`RunnerId::packed`] of the runner.
     fn report_disconnect(&self, packed: u64);
 
-    /// A response could not be written to a file: logs why.
-    fn report_spill_failure(&self, fault: &io::Error);
-}
-
-/// The error log.
-pub(crate) trait Log: Send + Sync + 'static {
     /// Writes a line to the error log.
     fn log(&self, level: Level, message: &str);
 }

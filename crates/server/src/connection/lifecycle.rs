@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use crate::os::clock::{self, Millis, NEVER};
-use crate::os::sync::{lock, wait_for};
+use tailrace_os::clock;
+use tailrace_os::clock::{Millis, NEVER};
+use tailrace_os::sync::{lock, wait_for};
 
 const RUNNING: u8 = 0;
 const DRAINING: u8 = 1;
 const ENDED: u8 = 2;
 
-/// See the module.
 pub(crate) struct Lifecycle {
     state: AtomicU8,
     stop_by: AtomicU64,

@@ -14,7 +14,7 @@ use tailrace_http::trust::ForwardedField;
 pub(crate) enum Untrusted {
     /// `Forwarded` and `X-Forwarded-*` of a peer that is not trusted. They were removed.
     Fields,
-    /// The same of a client that a trusted proxy names, by a PROXY header or a uwsgi packet.
+    /// Such fields of a client that a trusted proxy names, by a PROXY header or a uwsgi packet.
     FieldsOfClient,
     /// A PROXY header of such a peer. Its connection was closed.
     Header,
@@ -35,6 +35,7 @@ pub(crate) struct OneTimeWarnings {
     header_refused: AtomicBool,
     speaks_tls: AtomicBool,
     too_many_connections: AtomicBool,
+    no_web_socket: AtomicBool,
 }
 
 impl OneTimeWarnings {
@@ -80,13 +81,26 @@ impl OneTimeWarnings {
             Untrusted::Field(field) => {
                 let (name, word) = (field.name(), field.name().to_ascii_lowercase());
                 return Some(format!(
-                    "a request from {peer:#} had {name}, which --forwarded-fields does not name; it was removed, since \
-                     the client may have sent it. If your proxy sets it in each request, add {word} to \
-                     --forwarded-fields. This is logged once"
+                    "a request from {peer:#} had {name}, which --forwarded-headers does not name; it was removed, \
+                     since the client may have sent it. If your proxy sets it in each request, add {word} to \
+                     --forwarded-headers. This is logged once"
                 ));
             }
         };
         Some(format!("{effect}. If it is your proxy, add {peer} to --trusted-proxies. This is logged once"))
+    }
+
+    /// The application could not get the socket of a WebSocket request, and answered with this status. `name`: method
+    /// and target.
+    pub(crate) fn no_web_socket(&self, status: u16, name: impl FnOnce() -> String) -> Option<String> {
+        first(&self.no_web_socket).then(|| {
+            format!(
+                "{}: the client asked for a WebSocket, and the application answered {status}. WebSockets are not \
+                 supported here. Use long polling, or have the proxy route this path to another server. This is logged \
+                 once",
+                name()
+            )
+        })
     }
 
     /// This peer speaks TLS where it is not understood.

@@ -4,8 +4,11 @@
 //! until it releases it. An event that is reported meanwhile sets its bit in the word, and the release fails while a
 //! bit is set, so no event of the edge-triggered poller is lost.
 
-use crate::os::epoll::Readiness;
-use crate::os::sync::atomic::{AtomicU32, Ordering};
+use std::ops::Deref;
+use std::sync::Arc;
+
+use tailrace_os::epoll::SocketReadiness;
+use tailrace_os::sync::atomic::{AtomicU32, Ordering};
 
 /// A set of event bits.
 pub(crate) type Bits = u32;
@@ -26,11 +29,14 @@ pub(crate) const STOP: Bits = 1 << 6;
 /// A connection without a request has to close, so that a new client can be accepted.
 pub(crate) const EVICT_IDLE: Bits = 1 << 7;
 
+/// Events after which a read returns bytes, the end of the input or an error.
+pub(crate) const READABLE: Bits = READ | READ_END | GONE;
+
 /// Bits that the owner does not clear when it takes the events.
 const STICKY: Bits = OWNED | GONE;
 
 /// What the poller reports, as bits.
-pub(crate) fn bits(readiness: Readiness) -> Bits {
+pub(crate) fn bits(readiness: SocketReadiness) -> Bits {
     let mut bits = 0;
     for (is_set, bit) in
         [(readiness.read, READ), (readiness.write, WRITE), (readiness.read_end, READ_END), (readiness.gone, GONE)]
@@ -40,6 +46,19 @@ pub(crate) fn bits(readiness: Readiness) -> Bits {
         }
     }
     bits
+}
+
+/// A connection that the caller owns, until it passes this value on or releases the connection. If the value is dropped
+/// instead, the connection stays owned, and nothing serves it any more.
+#[must_use]
+pub(crate) struct Owned<C>(pub(crate) Arc<C>);
+
+impl<C> Deref for Owned<C> {
+    type Target = Arc<C>;
+
+    fn deref(&self) -> &Arc<C> {
+        &self.0
+    }
 }
 
 /// The ownership word of one connection.

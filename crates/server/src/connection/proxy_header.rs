@@ -5,14 +5,12 @@
 
 use std::sync::{Mutex, OnceLock};
 
+use tailrace_http::peer::Peer;
 use tailrace_http::proxy_protocol::{Fault, HeaderStep, Versions, parse};
+use tailrace_os::sync::lock;
 
-use crate::config::ProxyHeader;
-use crate::os::sync::lock;
 use crate::request::memory::{Charge, ClientMemory};
-use crate::request::peer::Peer;
 
-/// See the module.
 pub(crate) struct AwaitedHeader {
     versions: Versions,
     /// The bytes of it that have arrived; their memory is charged as that of a request head is.
@@ -35,15 +33,8 @@ pub(crate) enum Taken {
 }
 
 impl AwaitedHeader {
-    /// `None`: the connections of such a listener have none.
-    pub(crate) fn of(header: ProxyHeader) -> Option<Box<Self>> {
-        let versions = match header {
-            ProxyHeader::None => return None,
-            ProxyHeader::V1 => Versions::V1,
-            ProxyHeader::V2 => Versions::V2,
-            ProxyHeader::Any => Versions::Any,
-        };
-        Some(Box::new(Self { versions, arrived: Mutex::default(), peer: OnceLock::new() }))
+    pub(crate) fn of(versions: Versions) -> Self {
+        Self { versions, arrived: Mutex::default(), peer: OnceLock::new() }
     }
 
     /// Takes the bytes that have been received next. `socket`: the peer of the connection without the header.
@@ -121,11 +112,11 @@ mod tests {
         let memory = ClientMemory::new(100, 50);
         let take =
             |header: &AwaitedHeader, bytes: &[u8]| header.take(bytes, &socket(), &memory, |more| memory.has_room(more));
-        let header = AwaitedHeader::of(ProxyHeader::V1).unwrap();
+        let header = AwaitedHeader::of(Versions::V1);
         assert_eq!(take(&header, b"PROXY TCP4 192.0.2.7"), Taken::All);
         let held = memory.used();
         assert!(held >= 20);
-        let refused = AwaitedHeader::of(ProxyHeader::V1).unwrap();
+        let refused = AwaitedHeader::of(Versions::V1);
         assert_eq!(take(&refused, &[b"PROXY UNKNOWN ".as_slice(), &[b'x'; 81]].concat()), Taken::NoMemory);
         drop(refused);
         assert_eq!(memory.used(), held);
@@ -139,7 +130,7 @@ mod tests {
         let all = [header.as_slice(), b"GET / HTTP/1.1\r\n"].concat();
         let named = Peer { client: Some("192.0.2.7:4711".parse().unwrap()), ..socket() };
         for first in 0..=all.len() {
-            let awaited = AwaitedHeader::of(ProxyHeader::Any).unwrap();
+            let awaited = AwaitedHeader::of(Versions::Any);
             assert!(awaited.is_awaited());
             assert_eq!(awaited.peer(), None);
             let taken = take(&awaited, &all[..first]);
@@ -159,7 +150,7 @@ mod tests {
         let peer = socket().socket;
         let signature = b"\r\n\r\n\0\r\nQUIT\n".as_slice();
         for (rest, length, expected) in [(b"\x20\x00\x00\x00", 0, peer), (b"\x21\x31\x00\xd8", 216, None)] {
-            let awaited = AwaitedHeader::of(ProxyHeader::V2).unwrap();
+            let awaited = AwaitedHeader::of(Versions::V2);
             let header = [signature, rest, &vec![b'/'; length]].concat();
             assert_eq!(take(&awaited, &header), Taken::Until(header.len()));
             assert_eq!(awaited.peer(), Some(&Peer { client: expected, ..socket() }));
@@ -168,9 +159,8 @@ mod tests {
 
     #[test]
     fn what_is_no_header_is_refused_at_once() {
-        let header = AwaitedHeader::of(ProxyHeader::V1).unwrap();
+        let header = AwaitedHeader::of(Versions::V1);
         assert_eq!(take(&header, b"P"), Taken::All);
         assert_eq!(take(&header, b"UT /"), Taken::Refused(Fault::Absent));
-        assert!(AwaitedHeader::of(ProxyHeader::None).is_none());
     }
 }

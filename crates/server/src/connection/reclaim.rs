@@ -1,23 +1,29 @@
 //! Making room in the memory that is held for clients.
 //!
-//! Incomplete requests are shed, the oldest first. So clients that send endless heads or bodies lose their own requests,
-//! and there is memory for the complete requests of other clients. A thread that receives bytes asks for room.
+//! Incomplete handshakes are shed first, then incomplete requests, each from the oldest. Clients that send endless
+//! headers or bodies thus lose their own requests, and memory remains for complete requests of other clients. A thread
+//! that receives bytes asks for room.
+//!
+//! Bodies in files have a limit too. When it is reached, the oldest incomplete ones are shed in the same way.
 //!
 //! Responses that wait for slow clients are moved to files, starting with those that hold the most memory. The leader
 //! looks for them after each round of events if responses hold more than their limit; disk threads move them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tailrace_http::limits::Refusal;
+use tailrace_http::limits::{Exceeded, Refusal};
+use tailrace_observe::level::Level;
+use tailrace_observe::metrics::Metric;
+use tailrace_os::clock;
+use tailrace_os::clock::{Millis, millis};
+use tailrace_os::sync::lock;
 
 use crate::connection::context::{Context, Reclaim};
-use crate::connection::driver::{Connection, Reclaimed};
-use crate::connection::host::Log;
-use crate::observe::level::Level;
-use crate::observe::metrics::Metric;
-use crate::os::clock::{self, Millis, NEVER, millis};
+use crate::connection::driver::Connection;
+use crate::connection::state::Unfinished;
+use crate::response::delivery::Spilled;
 
 /// After a look at all connections that has freed too little, none is made for this many times its duration.
 const LOOK_PAUSE: u32 = 10;
@@ -27,12 +33,16 @@ const LEAST_MOVED: usize = 4096;
 const MOST_MOVED: usize = 1024;
 /// How long until responses are looked for again after no memory could be freed.
 const FRUITLESS: Duration = Duration::from_secs(1);
-/// Time between two log lines about moved responses (milliseconds).
-const LOG_PAUSE: Millis = 60_000;
 /// Freed bytes are reported from this number on, so that the allocator returns them to the system.
 const WORTH: usize = 1 << 20;
 
-const GIVEN_UP: Refusal = Refusal::new(503, "The server needed the memory of requests that are not complete.");
+const GIVEN_UP: Refusal =
+    Refusal::beyond(503, "The server needed the memory of requests that are not complete.", Exceeded::ClientMemory);
+const GIVEN_UP_FILE: Refusal = Refusal::beyond(
+    503,
+    "The server needed the disk space of request bodies that are not complete.",
+    Exceeded::BodyFiles,
+);
 
 impl Context {
     /// Makes sure that there is room for `more` bytes. False: there is none.
@@ -74,7 +84,7 @@ impl Context {
         let round = Arc::new(Round::new(self.clone()));
         let mut waiting = Vec::new();
         self.table.visit(|connection| {
-            let held = connection.delivery().held();
+            let held = connection.delivery.outbox().queue.held();
             // Without memory some of them will do.
             if held >= LEAST_MOVED && waiting.try_reserve(1).is_ok() {
                 waiting.push((held, connection.clone()));
@@ -89,29 +99,24 @@ impl Context {
         }
     }
 
-    /// Logs, at most once a minute, that responses are moved to files.
-    fn log_reclaimed(&self, host: &dyn Log) {
+    /// A response was moved to a file: the line for the log, at most once a minute.
+    fn line_of_moved(&self) -> Option<String> {
         let Reclaim { moved, logged, .. } = &self.reclaim;
         let total = moved.fetch_add(1, Ordering::Relaxed) + 1;
-        let (now, before) = (self.clock.now(), logged.load(Ordering::Relaxed));
-        let is_due = before == NEVER || now.saturating_sub(before) >= LOG_PAUSE;
-        if !is_due || logged.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-            return;
+        if !logged.may_log(self.clock.now()) {
+            return None;
         }
         moved.store(0, Ordering::Relaxed);
         let (limit, were) = (size(self.memory.response_limit()), if total == 1 { "was" } else { "were" });
-        host.log(
-            Level::Warning,
-            &format!(
-                "responses that slow clients have not read exceed {limit} (--response-buffer): {total} {were} moved to \
-                 temporary files in {}",
-                self.disk.folder().display()
-            ),
-        );
+        Some(format!(
+            "responses that slow clients have not read exceed {limit} (half of --client-memory): {total} {were} moved to \
+             temporary files in {}",
+            self.disk.folder().display()
+        ))
     }
 
-    /// Refuses incomplete requests, the oldest first, until there is room for `more` bytes and some beyond, so that few
-    /// looks at all connections are needed.
+    /// Aborts incomplete handshakes and rejects incomplete requests, oldest first, until there is room for `more` bytes
+    /// and a margin, so that all connections are rarely scanned.
     #[cold]
     fn shed_oldest(&self, more: usize) {
         // One thread at a time looks; the room that it makes is for all.
@@ -125,32 +130,65 @@ impl Context {
         if next_look.is_some_and(|next_look| begun < next_look) {
             return;
         }
+        let excess = self.memory.excess(more) as u64;
+        if !self.shed(&GIVEN_UP, excess, |each| Some(each.memory as u64)) {
+            *next_look = Some(pause_after(begun));
+        }
+    }
+
+    /// Rejects incomplete requests whose bodies are in files, oldest first, until there is room for `more` bytes, and for
+    /// 1/64 of the limit, so that all connections are rarely scanned. Those that began after the one that needs the room
+    /// stay, so a client that keeps much of a body there loses its own request. `since`: when that one began. Thread: one
+    /// of the disk's.
+    #[cold]
+    pub(crate) fn make_room_on_disk(&self, since: Millis, more: u64) {
+        // One thread at a time looks. The others wait for the room that it makes.
+        let mut next_look = lock(&self.next_look_at_files);
+        let begun = clock::now();
+        let quota = &self.body_files;
+        // What a fruitless look for an older request has left may still be shed for this one.
+        let is_fruitless = |(next_look, looked_for): (Instant, Millis)| begun < next_look && since <= looked_for;
+        if quota.excess(more) == 0 || next_look.is_some_and(is_fruitless) {
+            return;
+        }
+        let excess = quota.excess(more.saturating_add(quota.limit() / 64));
+        let is_older = |each: &Unfinished| (each.stored > 0 && each.since <= since).then_some(each.stored);
+        if !self.shed(&GIVEN_UP_FILE, excess, is_older) {
+            *next_look = Some((pause_after(begun), since));
+        }
+    }
+
+    /// Aborts incomplete handshakes and rejects incomplete requests, oldest first, until so much is free. `held`: what each
+    /// of them holds; `None`: it stays. False: they held less.
+    fn shed(&self, refusal: &Refusal, mut excess: u64, held: impl Fn(&Unfinished) -> Option<u64>) -> bool {
         let mut unfinished = Vec::new();
         self.table.visit(|connection| {
             // Without memory some of them will do.
-            if let Some(request) = connection.unfinished()
+            if let Some(each) = connection.unfinished()
+                && let Some(held) = held(&each)
                 && unfinished.try_reserve(1).is_ok()
             {
-                unfinished.push((request, connection.clone()));
+                unfinished.push((each, held, connection.clone()));
             }
         });
-        unfinished.sort_unstable_by_key(|(request, _)| *request);
+        unfinished.sort_unstable_by_key(|(each, ..)| *each);
         let mut shed = 0;
-        let mut excess = self.memory.excess(more);
-        for (request, connection) in unfinished {
+        for (each, held, connection) in unfinished {
             if excess == 0 {
                 break;
             }
-            if connection.shed(&GIVEN_UP) {
-                shed += 1;
-                excess = excess.saturating_sub(request.memory);
+            let is_shed = if each.is_request {
+                connection.own(0).is_some_and(|owned| owned.shed(refusal))
+            } else {
+                connection.socket().shed_handshake()
+            };
+            if is_shed {
+                shed += u64::from(each.is_request);
+                excess = excess.saturating_sub(held);
             }
         }
         self.counts.add(Metric::Shed, shed);
-        if excess > 0 {
-            let now = clock::now();
-            *next_look = Some(now + (now - begun) * LOOK_PAUSE);
-        }
+        excess == 0
     }
 }
 
@@ -168,21 +206,26 @@ impl Round {
         Self { context, has_freed: AtomicBool::new(false), has_failed: AtomicBool::new(false) }
     }
 
-    /// Frees the memory of one response, if that is still needed.
-    fn reclaim(&self, connection: &Connection) {
+    /// Frees the memory of one response, if that is still needed: copies what little is left of large blocks, or moves
+    /// all to a file.
+    fn reclaim(&self, connection: &Arc<Connection>) {
         let context = &self.context;
         let is_over = self.has_failed.load(Ordering::Relaxed) || context.memory.is_enough_of_responses_freed();
         if is_over || context.has_ended() {
             return;
         }
-        match connection.reclaim() {
-            Reclaimed::Copied => self.has_freed.store(true, Ordering::Relaxed),
-            Reclaimed::Moved => {
+        if connection.delivery.outbox().queue.copy_tails() {
+            return self.has_freed.store(true, Ordering::Relaxed);
+        }
+        match connection.spill_for_another() {
+            Spilled::Done => {
                 self.has_freed.store(true, Ordering::Relaxed);
-                context.log_reclaimed(connection.host());
+                if let Some(line) = context.line_of_moved() {
+                    connection.host.log(Level::Warning, &line);
+                }
             }
-            Reclaimed::Nothing | Reclaimed::NoRoom => {}
-            Reclaimed::Failed => self.has_failed.store(true, Ordering::Relaxed),
+            Spilled::Nothing | Spilled::Busy | Spilled::NoRoom => {}
+            Spilled::Failed(_) => self.has_failed.store(true, Ordering::Relaxed),
         }
     }
 }
@@ -200,6 +243,12 @@ impl Drop for Round {
     }
 }
 
+/// When connections may be looked at again after a look that has freed too little.
+fn pause_after(begun: Instant) -> Instant {
+    let now = clock::now();
+    now + (now - begun) * LOOK_PAUSE
+}
+
 /// A number of bytes, for a log line.
 fn size(bytes: usize) -> String {
     if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
@@ -210,30 +259,37 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use std::io::{self, Read, Write};
     use std::net::{TcpListener, TcpStream};
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
     use std::thread::{self, JoinHandle};
     use std::time::{Duration, Instant};
 
+    use tailrace_observe::access_log::{AccessLogConfig, Destination, Format};
+    use tailrace_observe::level::Level;
+    use tailrace_observe::metrics::Metric;
+    use tailrace_observe::stats::Stats;
+    use tailrace_os::clock;
+    use tailrace_os::sync::lock;
+
     use crate::config::{Config, ExecutorKind};
-    use crate::connection::exchange::Position;
-    use crate::executor::application::{Application, Level, Reports};
+    use crate::connection::context::Context;
+    use crate::executor::application::Application;
+    use crate::executor::threads::POLICY;
     use crate::executor::turn::Turn;
-    use crate::observe::access_log::{AccessLogConfig, Destination, Format};
-    use crate::observe::metrics::Metric;
-    use crate::observe::stats::Stats;
-    use crate::server::Server;
+    use crate::response::producer::Position;
+    use crate::server::{Provided, Server};
 
     #[derive(Default)]
     struct Pong {
         freed: AtomicUsize,
+        lines: Mutex<Vec<String>>,
     }
 
     impl Application for Pong {
         fn enter(&self, turn: &mut Turn<'_>) {
             while let Some(mut exchange) = turn.next() {
-                exchange.head().status(b"200 OK").unwrap();
-                exchange.send(&[b"pong"], Position::Last, &mut |_| Box::new(()));
+                exchange.response_mut().head().status(b"200 OK").unwrap();
+                exchange.response_mut().push(&[b"pong"], Position::Last, &mut |_| Box::new(()));
                 exchange.finish().unwrap();
             }
         }
@@ -245,11 +301,10 @@ mod tests {
         fn freed(&self, bytes: usize) {
             self.freed.fetch_add(bytes, Ordering::SeqCst);
         }
-    }
 
-    impl Reports for Pong {
         fn log(&self, _: Level, message: &str) {
-            panic!("{message}");
+            assert!(message.starts_with("rejected a request from "), "{message}");
+            lock(&self.lines).push(message.to_owned());
         }
     }
 
@@ -270,7 +325,7 @@ mod tests {
             let port = listener.local_addr().unwrap().port();
             let config = Config { executor: ExecutorKind::Inline, ..config };
             let application = Arc::new(Pong::default());
-            let server = Server::new(config, application.clone(), vec![listener.into()], None).unwrap();
+            let server = Server::new(config, application.clone(), vec![listener.into()], Provided::default()).unwrap();
             let served = server.clone();
             Self { server, application, thread: thread::spawn(move || served.run()), port }
         }
@@ -399,6 +454,76 @@ mod tests {
             assert_eq!(status(client), 200);
         }
         served.end();
+    }
+
+    /// A request whose body is longer than what follows, so that its part of 600,000 bytes is in a file.
+    fn upload() -> Vec<u8> {
+        let mut request = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n".to_vec();
+        request.resize(request.len() + 600_000, b'x');
+        request
+    }
+
+    #[test]
+    fn the_oldest_incomplete_bodies_in_files_are_refused_for_newer_ones() {
+        let served = Served::with(Config { body_memory: 1_000, body_spill: 4 << 20, ..Config::default() });
+        let mut clients = Vec::new();
+        for _ in 0..30 {
+            clients.push(served.send(&upload()));
+            thread::sleep(Duration::from_millis(5));
+            assert!(served.server.body_files() <= 4 << 20);
+        }
+        served.until("the oldest are shed", |stats| stats[Metric::Shed] >= 20);
+        assert_eq!(status(&mut clients[0]), 503);
+        let mut last = clients.pop().unwrap();
+        last.write_all(&[b'x'; 400_000]).unwrap();
+        assert_eq!(status(&mut last), 200);
+        // A body that needs no file is served meanwhile.
+        assert_eq!(status(&mut served.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab")), 200);
+        drop((clients, last));
+        let until = Instant::now() + Duration::from_secs(20);
+        while served.server.body_files() > 0 {
+            assert!(Instant::now() < until, "{} bytes are still counted", served.server.body_files());
+            thread::sleep(Duration::from_millis(1));
+        }
+        served.end();
+    }
+
+    #[test]
+    fn a_greedy_body_is_refused_and_newer_ones_stay() {
+        let served = Served::with(Config { body_memory: 1_000, body_spill: 4 << 20, ..Config::default() });
+        let mut greedy = served.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n");
+        served.until("its head", |stats| stats[Metric::Heads] > 0);
+        thread::sleep(Duration::from_millis(5));
+        let mut newer = served.send(&upload());
+        let until = Instant::now() + Duration::from_secs(20);
+        while served.server.body_files() < 500_000 {
+            assert!(Instant::now() < until);
+            thread::sleep(Duration::from_millis(1));
+        }
+        // The server may close before it has read all.
+        let _ = greedy.write_all(&vec![b'x'; 8 << 20]);
+        assert_eq!(status(&mut greedy), 503);
+        newer.write_all(&[b'x'; 400_000]).unwrap();
+        assert_eq!(status(&mut newer), 200);
+        assert_eq!(served.server.stats()[Metric::Shed], 0);
+        let line = lock(&served.application.lines).concat();
+        assert!(
+            line.contains("no room left for the request body. To allow such requests, raise --max-body."),
+            "{line}"
+        );
+        served.end();
+    }
+
+    #[test]
+    fn a_fruitless_look_for_an_old_body_does_not_put_off_that_for_a_newer_one() {
+        let context = Context::new(Config { body_spill: 100, ..Config::default() }, POLICY, Arc::default()).unwrap();
+        assert!(context.body_files.reserve(100));
+        let fruitless = Some((clock::now() + Duration::from_secs(3600), 5));
+        *lock(&context.next_look_at_files) = fruitless;
+        context.make_room_on_disk(5, 1);
+        assert_eq!(*lock(&context.next_look_at_files), fruitless);
+        context.make_room_on_disk(6, 1);
+        assert_eq!(lock(&context.next_look_at_files).unwrap().1, 6, "it has looked");
     }
 
     #[test]

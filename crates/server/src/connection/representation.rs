@@ -7,14 +7,16 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use tailrace_http::conditional::{Validators, seconds, settled};
+use tailrace_http::conditional::{Validators, seconds, validator_time};
 use tailrace_http::encode::{ResponseHead, begin_error};
 use tailrace_http::range::{Multipart, content_range};
 use tailrace_http::selection::{Selection, select};
+use tailrace_os::clock::wall_seconds;
 
-use crate::connection::exchange::{Exchange, Payload, Position, Sent};
-use crate::os::clock::wall_seconds;
+use crate::connection::exchange::Exchange;
 use crate::response::payload::FileSource;
+use crate::response::payload::Payload;
+use crate::response::producer::{Position, Sent};
 
 /// Fields that describe the representation, and so nothing else that is sent in its place.
 const DESCRIBING: [&str; 15] = [
@@ -36,7 +38,7 @@ const DESCRIBING: [&str; 15] = [
 ];
 
 /// A representation: the heads of its responses, and its bytes.
-pub(crate) trait Representation {
+pub trait Representation {
     /// Its length in bytes.
     fn length(&self) -> u64;
 
@@ -46,12 +48,13 @@ pub(crate) trait Representation {
     /// Fills in the head of a response. `None`: there is no memory for it.
     fn begin(&self, exchange: &mut Exchange, content: Content) -> Option<()>;
 
+    /// Its bytes.
     fn bytes(&self) -> &dyn Bytes;
 }
 
 /// What of a representation a response has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
+pub enum Content {
     /// All of it, with its Content-Length.
     Whole,
     /// A part; without Content-Length and Content-Range.
@@ -63,7 +66,7 @@ pub(crate) enum Content {
 }
 
 /// Bytes that can be sent in part.
-pub(crate) trait Bytes {
+pub trait Bytes {
     /// Sends `length` bytes from `offset`.
     fn send(&self, exchange: &mut Exchange, offset: u64, length: u64, position: Position) -> Sent;
 }
@@ -81,16 +84,12 @@ struct FromOffset(Arc<dyn FileSource>, u64);
 
 impl Bytes for FromOffset {
     fn send(&self, exchange: &mut Exchange, offset: u64, length: u64, position: Position) -> Sent {
-        exchange.send_source(self.0.clone(), self.1 + offset, length, position)
+        exchange.response_mut().push_source(self.0.clone(), self.1 + offset, length, position)
     }
 }
 
 /// Responds with what was selected of a representation. `None`: there is no memory for the head.
-pub(crate) fn respond(
-    exchange: &mut Exchange,
-    selection: Selection,
-    representation: &impl Representation,
-) -> Option<Sent> {
+pub fn respond(exchange: &mut Exchange, selection: Selection, representation: &impl Representation) -> Option<Sent> {
     let length = representation.length();
     let bytes = representation.bytes();
     match selection {
@@ -123,25 +122,25 @@ pub(crate) fn respond(
             send_bytes(exchange, &Arc::new(multipart.end.into_bytes()), 0, usize::MAX, Position::More);
         }
     }
-    Some(Sent::Enough)
+    Some(Sent::BodyComplete)
 }
 
 /// Sends a part of these bytes, unless the request is HEAD.
 fn send_range(exchange: &mut Exchange, bytes: &dyn Bytes, offset: u64, length: u64, position: Position) -> Sent {
-    if length == 0 || is_head(exchange) { Sent::Enough } else { bytes.send(exchange, offset, length, position) }
+    if length == 0 || is_head(exchange) { Sent::BodyComplete } else { bytes.send(exchange, offset, length, position) }
 }
 
-/// Sends a file of the application's from `offset`, as [`Exchange::send_file`] with [`Position::Last`] does. If the
+/// Sends a file of the application's from `offset`, as [`ResponseStream::push_file`](crate::ResponseStream::push_file) with [`Position::Last`] does. If the
 /// head has validators and the file is the representation, conditions and ranges of the request are applied.
 pub fn send_file(exchange: &mut Exchange, file: OwnedFd, offset: u64, length: u64) -> Sent {
     let file: Arc<dyn FileSource> = Arc::new(file);
     match whole_length(exchange, length) {
         Some(length) => send(exchange, &FromOffset(file, offset), length),
-        None => exchange.send_source(file, offset, length, Position::Last),
+        None => exchange.response_mut().push_source(file, offset, length, Position::Last),
     }
 }
 
-/// The same for bytes in memory.
+/// Sends bytes in memory, or the parts of them that the client wants.
 pub fn send_memory(exchange: &mut Exchange, bytes: &Arc<Vec<u8>>) -> Sent {
     match whole_length(exchange, bytes.len() as u64) {
         Some(length) => send(exchange, bytes, length),
@@ -152,10 +151,10 @@ pub fn send_memory(exchange: &mut Exchange, bytes: &Arc<Vec<u8>>) -> Sent {
 /// The length of the representation if conditions and ranges are to be applied to the application's response, of whose
 /// body there are so many bytes.
 fn whole_length(exchange: &mut Exchange, available: u64) -> Option<u64> {
-    if exchange.head_sent() || exchange.has_asked() {
+    if exchange.response().head_sent() || exchange.is_delegated() {
         return None;
     }
-    let head = exchange.head();
+    let head = exchange.response_mut().head();
     let is_identified = head.only(b"ETag").is_some() || head.only(b"Last-Modified").is_some();
     if head.status_code() != 200 || !is_identified {
         return None;
@@ -173,10 +172,10 @@ fn whole_length(exchange: &mut Exchange, available: u64) -> Option<u64> {
 
 /// Sends a representation of `length` bytes, whose fields are in the head. The Content-Length is not. What follows is
 /// discarded.
-pub(crate) fn send(exchange: &mut Exchange, bytes: &dyn Bytes, length: u64) -> Sent {
-    let head = std::mem::take(exchange.head());
+pub fn send(exchange: &mut Exchange, bytes: &dyn Bytes, length: u64) -> Sent {
+    let head = std::mem::take(exchange.response_mut().head());
     let selection = selection(exchange, &head, length);
-    *exchange.head() = head;
+    *exchange.response_mut().head() = head;
     respond(exchange, selection, &OfApplication { bytes, length }).unwrap_or(Sent::NoMemory)
 }
 
@@ -184,7 +183,7 @@ pub(crate) fn send(exchange: &mut Exchange, bytes: &dyn Bytes, length: u64) -> S
 fn selection(exchange: &Exchange, head: &ResponseHead, length: u64) -> Selection {
     let request = exchange.request();
     let modified = head.only(b"Last-Modified").and_then(seconds);
-    let modified = modified.and_then(|modified| settled(modified, wall_seconds()));
+    let modified = modified.and_then(|modified| validator_time(modified, wall_seconds()));
     let validators = Validators { etag: head.only(b"ETag"), modified };
     match select(&request.head, &request.bytes, validators, length) {
         Selection::Parts(_) | Selection::Unsatisfiable if refuses_ranges(head) => Selection::Whole,
@@ -208,7 +207,7 @@ impl Representation for OfApplication<'_> {
     }
 
     fn media_type(&self, exchange: &mut Exchange) -> Option<String> {
-        let value = exchange.head().only(b"Content-Type")?;
+        let value = exchange.response_mut().head().only(b"Content-Type")?;
         Some(value.iter().map(|&octet| char::from(octet)).collect())
     }
 
@@ -240,9 +239,9 @@ impl Representation for OfApplication<'_> {
 
 /// Sends an error page in place of a representation, with those of the application's fields that do not describe it.
 /// `sentence` is HTML.
-pub(crate) fn send_error(exchange: &mut Exchange, status: u16, sentence: &str, fields: &[(&str, &str)]) {
-    let own = std::mem::take(exchange.head());
-    let head = exchange.head();
+pub fn send_error(exchange: &mut Exchange, status: u16, sentence: &str, fields: &[(&str, &str)]) {
+    let own = std::mem::take(exchange.response_mut().head());
+    let head = exchange.response_mut().head();
     let page = begin_error(head, status, sentence);
     let is_describing = |name: &[u8]| DESCRIBING.iter().any(|one| name.eq_ignore_ascii_case(one.as_bytes()));
     let length = page.len().to_string();
@@ -272,7 +271,7 @@ fn share(exchange: &mut Exchange, bytes: &Arc<Vec<u8>>, start: usize, end: usize
     let part = bytes.get(start..end).unwrap_or_default();
     // What the socket does not accept waits in the send queue, which a file in memory cannot fill.
     let keep = &mut |_: usize| -> Box<dyn Payload> { Box::new(Part { bytes: bytes.clone(), start, end }) };
-    exchange.send(&[part], position, keep)
+    exchange.response_mut().push(&[part], position, keep)
 }
 
 /// A part of bytes that are shared.
@@ -291,17 +290,17 @@ impl Payload for Part {
 /// Gives the head another status, without these fields.
 fn rewrite(exchange: &mut Exchange, status: Option<&str>, without: &[&str]) -> Option<()> {
     let keeps = |name: &[u8]| !without.iter().any(|one| name.eq_ignore_ascii_case(one.as_bytes()));
-    exchange.head().rewrite(status.map(str::as_bytes), keeps).ok()
+    exchange.response_mut().head().rewrite(status.map(str::as_bytes), keeps).ok()
 }
 
 fn accept_ranges(exchange: &mut Exchange) -> Option<()> {
-    let head = exchange.head();
+    let head = exchange.response_mut().head();
     let is_identified = head.only(b"ETag").is_some() || head.only(b"Last-Modified").is_some();
     if is_identified && !head.has(b"Accept-Ranges") { add(exchange, "Accept-Ranges", "bytes") } else { Some(()) }
 }
 
 fn add(exchange: &mut Exchange, name: &str, value: &str) -> Option<()> {
-    exchange.head().field(name.as_bytes(), value.as_bytes()).ok()
+    exchange.response_mut().head().field(name.as_bytes(), value.as_bytes()).ok()
 }
 
 /// True for the methods to which conditions and ranges of a file apply.

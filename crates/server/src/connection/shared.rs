@@ -2,28 +2,34 @@
 //!
 //! Any thread uses these.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
+
+use tailrace_http::encode::{OwnFields, ResponseHead, error_response};
+use tailrace_http::framing::RequestFacts;
+use tailrace_http::limits::Refusal;
+use tailrace_observe::metrics::Metric;
+use tailrace_observe::once_a_minute::OnceAMinute;
+use tailrace_observe::stats::Counts;
+use tailrace_os::clock::{Clock, millis, with_date};
+use tailrace_os::process::Process;
 
 use crate::clients::connections::{Connected, ConnectionLimit, TooMany};
 use crate::config::{Config, ListenerProtocol};
 use crate::connection::lifecycle::Lifecycle;
 use crate::connection::one_time_warnings::OneTimeWarnings;
+use crate::connection::refusal_log::RefusalLog;
 use crate::connection::timers::Timers;
-use crate::observe::metrics::Metric;
-use crate::observe::stats::Counts;
-use crate::os::clock::{Clock, millis};
-use crate::os::process::Process;
-use crate::request::disk::Disk;
+use crate::request::disk::{Disk, Quota};
 use crate::request::memory::ClientMemory;
 use crate::request::protocol::{Http1, Protocol, Uwsgi};
 use crate::request::share::Share;
+use crate::response::outbox::DeliveryLimits;
 use crate::response::policy::Policy;
-use crate::response::sending::DeliveryLimits;
 use crate::response::spill::Spill;
 
-/// See the module.
 pub(crate) struct Shared {
     /// The process that serves, as opposed to a child that its application forks.
     pub(crate) process: Process,
@@ -35,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) memory: Arc<ClientMemory>,
     pub(crate) disk: Arc<Disk>,
+    /// Of request bodies in files.
+    pub(crate) body_files: Arc<Quota>,
     pub(crate) spill: Spill,
     /// The part of the disk threads that compresses responses.
     pub(crate) compression: Arc<Share>,
@@ -42,15 +50,17 @@ pub(crate) struct Shared {
     pub(crate) waiting: Arc<AtomicUsize>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) one_time_warnings: OneTimeWarnings,
+    pub(crate) refusal_log: RefusalLog,
+    /// That responses cannot be stored.
+    logged_spill_failure: OnceAMinute,
     /// How many connections each client may have, if that is limited.
     pub(crate) connection_limit: OnceLock<ConnectionLimit>,
     /// The fields of heads by which the application asks for a responder.
-    pub(crate) asking_fields: OnceLock<&'static [&'static str]>,
+    pub(crate) delegation_fields: OnceLock<&'static [&'static str]>,
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, policy: Policy) -> Self {
-        let disk = Arc::new(Disk::new());
+    pub(crate) fn new(config: Config, policy: Policy, disk: Arc<Disk>) -> Self {
         let memory = Arc::new(ClientMemory::new(config.client_memory, config.response_buffer));
         Self {
             process: Process::here(),
@@ -60,21 +70,24 @@ impl Shared {
                 queue_limit: config.response_queue,
                 least_queue: DeliveryLimits::least_queue(config.response_queue, config.response_spill > 0),
                 write_timeout: millis(config.write_timeout),
-                min_rate: config.min_response_rate,
+                min_rate: config.min_rate,
                 memory: memory.clone(),
             },
             timers: Timers::default(),
             clock: Clock::new(),
             lifecycle: Lifecycle::new(),
             connection_limit: OnceLock::new(),
-            asking_fields: OnceLock::new(),
+            delegation_fields: OnceLock::new(),
             memory,
             spill: Spill::new(config.response_spill, disk.clone()),
+            body_files: Quota::new(config.body_spill),
             compression: Share::new(disk.clone()),
             disk,
             waiting: Arc::default(),
             counts: Arc::default(),
             one_time_warnings: OneTimeWarnings::default(),
+            refusal_log: RefusalLog::default(),
+            logged_spill_failure: OnceAMinute::default(),
             config,
         }
     }
@@ -102,6 +115,23 @@ impl Shared {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.lifecycle.has_ended()
+    }
+
+    /// Makes an error page, head included. `head`: where its head is built. `id`: of the request; empty: it has none.
+    pub(crate) fn error_page(
+        &self,
+        head: &mut ResponseHead,
+        refusal: &Refusal,
+        facts: RequestFacts,
+        id: &[u8],
+    ) -> Vec<u8> {
+        let mut page = Vec::with_capacity(512);
+        let server = self.config.server_name.as_bytes();
+        with_date(self.clock.recent(), |date| {
+            let own = OwnFields { date, server, id: self.config.id_field(id) };
+            error_response(head, refusal.status, refusal.reason, facts, own, &mut page)
+        });
+        page
     }
 
     /// Counts a request or a connection that the server itself has refused.
@@ -133,5 +163,42 @@ impl Shared {
     /// Counts a response of static files.
     pub(crate) fn count_static(&self) {
         self.counts.add(Metric::StaticResponses, 1);
+    }
+
+    /// Responses cannot be written to files: the line for the log, once a minute.
+    pub(crate) fn line_of_spill_failure(&self, fault: &io::Error) -> Option<String> {
+        self.logged_spill_failure.may_log(self.clock.now()).then(|| {
+            let folder = self.disk.folder().display();
+            format!(
+                "cannot store responses to slow clients in {folder}: {fault}; application threads wait for these clients \
+                 instead"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::Shared;
+    use crate::config::Config;
+    use crate::executor::threads::POLICY;
+
+    #[test]
+    fn that_responses_cannot_be_stored_is_logged_once_a_minute() {
+        let shared = Shared::new(Config::default(), POLICY, Arc::default());
+        let line_after = |seconds| {
+            shared.clock.advance(Duration::from_secs(seconds));
+            shared.line_of_spill_failure(&io::Error::other("no room is left"))
+        };
+        assert!(line_after(0).unwrap().contains("no room is left"));
+        assert_eq!(line_after(0), None);
+        assert_eq!(line_after(40), None);
+        assert!(line_after(20).is_some(), "a minute after the first");
+        assert_eq!(line_after(40), None);
     }
 }

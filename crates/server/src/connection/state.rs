@@ -4,7 +4,6 @@
 //! clock or lock, and calls nothing back: bytes, times and limits are arguments, so tests can report events in any
 //! order. Runs on the thread that owns the connection.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,32 +13,34 @@ use tailrace_http::body::{BodyDecoder, BodyStep};
 use tailrace_http::encode;
 use tailrace_http::framing::{BodyLength, RequestFacts};
 use tailrace_http::head::{HeadParser, HeadStep};
-use tailrace_http::limits::Refusal;
+use tailrace_http::limits::{Exceeded, Refusal};
+use tailrace_http::peer::{Fields, Peer};
 use tailrace_http::request_start::waited;
+use tailrace_observe::record::{Ending, Record};
+use tailrace_observe::stats::Activity;
+use tailrace_os::clock::{Millis, NEVER, Reading, millis};
 
 use crate::config::Config;
 use crate::connection::one_time_warnings::Untrusted;
 use crate::connection::transaction::Transaction;
 use crate::connection::transaction_pool::TransactionPool;
-use crate::observe::record::{Ending, Record};
-use crate::observe::stats::Activity;
-use crate::os::clock::{Millis, NEVER, Reading, millis};
 use crate::request::memory::{Charge, ClientMemory};
 use crate::request::part::Part;
-use crate::request::peer::{Fields, Peer};
 use crate::request::protocol::{NotAdmitted, Protocol};
-use crate::request::spool::{self, Appended, Spool, Write, Written};
+use crate::request::spool::{self, Appended, NotWritten, Spool, Write, Written};
 use crate::request::stream::{BodyStream, Incoming, Rest};
 use crate::request::{Request, RequestBody};
-use crate::response::sending::{Flush, within_rate};
+use crate::response::client_pace::within_rate;
+use crate::response::outbox::Flush;
 
 /// After an error the remaining bytes of the client are read and dropped, until none come for this long (milliseconds).
 const LINGER: Millis = 2_000;
-/// The same, in all (milliseconds).
+/// They are read and dropped for at most this long in all (milliseconds).
 const LINGER_IN_ALL: Millis = 30_000;
-/// How long a draining server waits for the next request of a connection that has had one (milliseconds). If the
-/// connection closes first, the client sends the request again on another one (RFC 9112 section 9.3.1).
-const NEXT_REQUEST: Millis = 250;
+/// How long a draining server waits for the next request of a connection that has had one (milliseconds): longer than
+/// the round trip to a distant client, which sends it before it can see that the connection closes. If the connection
+/// closes first, the client sends the request again on another one (RFC 9112 section 9.3.1).
+const NEXT_REQUEST: Millis = 1_000;
 /// How long a draining server waits for the first request of a connection, counted from its acceptance (milliseconds):
 /// TCP sends a lost segment again after 1 s, and then after 2 s. A client that sends nothing for longer, such as a
 /// browser that has connected in advance, must not delay a stop any longer.
@@ -58,7 +59,10 @@ const LONG_REST: u64 = 2 * LOW_WATER as u64;
 /// After this time (milliseconds) the bytes of a client that was quick are read even if they are fewer.
 const LOOK: Millis = 100;
 
-const NO_MEMORY: Refusal = Refusal::new(503, "The server has no memory left for this request.");
+const NO_MEMORY: Refusal =
+    Refusal::beyond(503, "The server has no memory left for this request.", Exceeded::ClientMemory);
+const NO_ROOM_ON_DISK: Refusal =
+    Refusal::beyond(503, "The server has no room left for the request body.", Exceeded::BodyFiles);
 
 /// What follows after the whole response has been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +85,7 @@ pub(crate) struct Pipelined {
     /// The socket may contain more bytes, whose event has already been used up.
     unread: bool,
     /// Received bytes were dropped for want of memory, so what follows cannot be parsed.
-    is_lost: bool,
+    pub(crate) is_lost: bool,
     /// Charges the bytes; dropped with them.
     _charge: Charge,
 }
@@ -110,7 +114,7 @@ impl Pipelined {
     }
 
     /// The bytes, no longer charged, and whether the socket may contain more.
-    fn take(self) -> (Vec<u8>, bool) {
+    pub(crate) fn take(self) -> (Vec<u8>, bool) {
         (self.bytes, self.unread)
     }
 
@@ -135,7 +139,9 @@ pub(crate) struct Upload {
     transaction: Box<Transaction>,
     decoder: BodyDecoder,
     spool: Spool,
-    /// When the head was complete; moved by the time that writes to the file take. `received`: body bytes since.
+    /// When the head was complete: its age among incomplete requests.
+    began: Millis,
+    /// The beginning, moved by the time that writes to the file take: for the rate. `received`: body bytes since.
     since: Millis,
     received: u64,
     /// `received` when the socket was last empty.
@@ -153,7 +159,7 @@ pub(crate) struct Storing {
     ahead: Option<Pipelined>,
     since: Millis,
     /// `None` while the write is under way.
-    result: Option<io::Result<Written>>,
+    result: Option<Result<Written, NotWritten>>,
 }
 
 /// A response that is complete but not entirely sent.
@@ -169,7 +175,6 @@ pub(crate) struct Flushing {
     transaction: Option<Box<Transaction>>,
 }
 
-/// See the module.
 pub(crate) enum ConnectionState {
     /// Between two requests, or before the first.
     Idle,
@@ -190,21 +195,8 @@ pub(crate) enum ConnectionState {
     /// The response has been sent and the sending direction ended: what the client still sends is read and dropped,
     /// until this time at most.
     Lingering(Millis),
-    /// There is no memory for what waits here: [`Event::Room`] follows at once.
-    Crowded(Box<Waiting>),
     /// The connection is closed.
     Closed,
-}
-
-/// What waits for memory.
-pub(crate) enum Waiting {
-    /// A copy of bytes that this state has not received yet. `continue_due`: the client waits for
-    /// [`Message::Continue`], unless the request is refused.
-    Bytes { state: ConnectionState, bytes: Vec<u8>, more: bool, continue_due: bool },
-    /// A request whose body is streamed, and a copy of the first bytes of the body.
-    Stream { transaction: Box<Transaction>, bytes: Vec<u8>, more: bool },
-    /// A complete request with a large head.
-    Request { transaction: Box<Transaction>, ahead: Pipelined },
 }
 
 /// What happens to a connection.
@@ -228,14 +220,25 @@ pub(crate) enum Event<'a> {
     EvictIdle,
     /// The memory of an incomplete request is needed: it is refused.
     Shed(Refusal),
-    /// Other incomplete requests were refused to make room, as [`Next::MakeRoom`] asked. False: there is no memory.
-    Room(bool),
     /// A write of the body is done: [`ConnectionState::set_write_result`] has its result.
     Written,
     /// The response is complete. `is_sent`: all of it has been sent.
     Responded { then: AfterResponse, transaction: Box<Transaction>, rest: Option<Rest>, is_sent: bool },
     /// The response was flushed, with this result.
     Flushed(Flush),
+}
+
+impl Event<'_> {
+    /// True when the step may keep bytes of the client.
+    pub(crate) fn takes_bytes(&self) -> bool {
+        match self {
+            Self::Received { .. } | Self::Filled { .. } | Self::Written | Self::Responded { .. } | Self::Flushed(_) => {
+                true
+            }
+            Self::ReadAll | Self::EndOfInput | Self::Lost | Self::Readable => false,
+            Self::Expired | Self::EvictIdle | Self::Shed(_) => false,
+        }
+    }
 }
 
 /// What the owner does next.
@@ -252,8 +255,6 @@ pub(crate) enum Next {
     Run(Box<Transaction>),
     /// Write this to the body's file. The write owns the connection from now on.
     Store(Box<Write>),
-    /// Make room for so many bytes, by refusing other incomplete requests if necessary; [`Event::Room`] follows.
-    MakeRoom(usize),
     /// Continue after the events of other connections: there is more to do.
     Later,
     /// Close.
@@ -335,21 +336,6 @@ impl Effects {
     }
 }
 
-/// Whether a step has memory for what it keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Headroom {
-    /// As [`ClientMemory`] says; if it has none, room is made.
-    Unasked,
-    /// Room was made.
-    Made,
-    /// There is none to be made.
-    Missing,
-}
-
-/// There is no memory for this many bytes.
-#[derive(Clone, Copy)]
-struct Short(usize);
-
 /// What a step depends on, besides the state and the event.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules<'a> {
@@ -357,7 +343,9 @@ pub(crate) struct Rules<'a> {
     pub(crate) protocol: &'a dyn Protocol,
     pub(crate) config: &'a Config,
     pub(crate) memory: &'a ClientMemory,
-    pub(crate) headroom: Headroom,
+    /// There is memory for what a step keeps of a few bytes. The driver asks before a step that takes bytes, and makes
+    /// room by refusing other incomplete requests. False: a step keeps only what is within the limit nevertheless.
+    pub(crate) has_room: bool,
     /// Where new transactions come from.
     pub(crate) pool: &'a TransactionPool,
     /// The folder for the files of request bodies.
@@ -380,36 +368,24 @@ impl Rules<'_> {
         self.now().saturating_add(time)
     }
 
-    fn check_room(&self, more: usize) -> Result<(), Short> {
-        if self.headroom == Headroom::Made || self.memory.has_room(more) { Ok(()) } else { Err(Short(more)) }
+    fn has_room_for(&self, more: usize) -> bool {
+        self.has_room || self.memory.has_room(more)
     }
 
-    /// A copy of bytes for the time in which room is made. `None`: that was tried already, or there is no memory for
-    /// the copy.
-    #[cold]
-    fn copy_for_later(&self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let mut copy = Vec::new();
-        if self.headroom != Headroom::Unasked || copy.try_reserve_exact(bytes.len()).is_err() {
-            return None;
-        }
-        copy.extend_from_slice(bytes);
-        Some(copy)
-    }
-
-    /// Charges a request that is kept while the thread serves other connections, if there is memory for it and `more`
-    /// bytes.
-    fn hold(&self, transaction: &mut Transaction, more: usize) -> Result<(), Short> {
+    /// Charges a request that is kept while the thread serves other connections. False: there is no memory for it and
+    /// `more` bytes.
+    fn hold(&self, transaction: &mut Transaction, more: usize) -> bool {
         let missing = transaction.held().saturating_sub(transaction.charged()) + more;
-        if missing > 0 {
-            self.check_room(missing)?;
+        let has_room = missing == 0 || self.has_room_for(missing);
+        if has_room {
+            transaction.charge(self.memory);
         }
-        transaction.charge(self.memory);
-        Ok(())
+        has_room
     }
 
     /// `has_room`: there is memory for the body. Without it, bodies go to files.
-    fn spool_limits(&self, has_room: bool) -> spool::Limits {
-        spool::Limits { one: self.config.body_memory, all: if has_room { self.config.body_buffer } else { 0 } }
+    fn spool_limits(&self, has_room: bool) -> spool::SpoolLimits {
+        spool::SpoolLimits { one: self.config.body_memory, all: if has_room { self.config.body_buffer } else { 0 } }
     }
 }
 
@@ -422,14 +398,25 @@ pub(crate) enum Idleness {
     HalfHead,
 }
 
-/// An incomplete request. The order of these values is the order in which such requests are shed.
+/// An incomplete handshake or request. The order of these values is the order in which they are shed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Unfinished {
+    /// It is not a handshake.
+    pub(crate) is_request: bool,
     /// Its body is in a file: shedding it frees little memory, and the client may have sent much of it.
     is_in_file: bool,
-    since: Millis,
+    pub(crate) since: Millis,
     /// The memory that it holds.
     pub(crate) memory: usize,
+    /// The bytes of its body that are in a file.
+    pub(crate) stored: u64,
+}
+
+impl Unfinished {
+    /// A handshake that holds this many bytes.
+    pub(crate) fn handshake(since: Millis, memory: usize) -> Self {
+        Self { is_request: false, is_in_file: false, since, memory, stored: 0 }
+    }
 }
 
 /// The request in progress when the server ends.
@@ -482,7 +469,6 @@ impl ConnectionState {
                     effects
                 }
             },
-            Event::Room(is_made) => self.resume(is_made, rules),
             Event::Written => self.end_store(rules),
             Event::Responded { then, transaction, rest, is_sent } => {
                 let flushing = self.drain(then, transaction, rest, rules);
@@ -499,31 +485,6 @@ impl ConnectionState {
 
 /// Reading.
 impl ConnectionState {
-    /// Keeps `bytes`, which the present state has not received, until room is made. `None`: that was tried already, or
-    /// there is no memory for the copy.
-    #[cold]
-    fn ask_for_room(&mut self, Short(missing): Short, bytes: &[u8], more: bool, rules: &Rules<'_>) -> Option<Effects> {
-        let bytes = rules.copy_for_later(bytes)?;
-        let state = std::mem::replace(self, Self::Idle);
-        *self = Self::Crowded(Box::new(Waiting::Bytes { state, bytes, more, continue_due: false }));
-        Some(Effects::of(Next::MakeRoom(missing)))
-    }
-
-    #[cold]
-    fn resume(&mut self, is_made: bool, rules: &Rules<'_>) -> Effects {
-        let Self::Crowded(waiting) = std::mem::replace(self, Self::Idle) else { return Effects::default() };
-        let rules = Rules { headroom: if is_made { Headroom::Made } else { Headroom::Missing }, ..*rules };
-        match *waiting {
-            Waiting::Bytes { state, bytes, more, continue_due } => {
-                *self = state;
-                let effects = self.receive(&bytes, more, &rules);
-                if continue_due { effects.with_continue() } else { effects }
-            }
-            Waiting::Stream { transaction, bytes, more } => self.begin_admitted(transaction, &bytes, 0, more, &rules),
-            Waiting::Request { transaction, ahead } => self.run(transaction, ahead, &rules),
-        }
-    }
-
     fn receive(&mut self, bytes: &[u8], more: bool, rules: &Rules<'_>) -> Effects {
         match self {
             Self::Idle => self.begin_head(bytes, more, rules),
@@ -532,7 +493,7 @@ impl ConnectionState {
             Self::Skipping(decoder) => match decoder.skip(bytes) {
                 BodyStep::Done { consumed } => {
                     *self = Self::Idle;
-                    let idle = rules.after(millis(rules.config.idle_timeout));
+                    let idle = rules.after(millis(rules.config.keepalive_timeout));
                     if consumed == bytes.len() {
                         return Effects::of(Next::Read).at(idle);
                     }
@@ -553,11 +514,11 @@ impl ConnectionState {
                 flushing.dropped += bytes.len() as u64;
                 let since = *flushing.dropping_since.get_or_insert(rules.now());
                 // The client is not idle: it may read the response only after it has sent its body.
-                let (pause, rate) = (millis(rules.config.write_timeout), rules.config.min_body_rate);
+                let (pause, rate) = (millis(rules.config.write_timeout), rules.config.min_rate);
                 let next = if flushing.unread_body.is_some() { Next::Read } else { Next::Rest };
                 Effects::of(next).at(within_rate(rules.now(), since, pause, flushing.dropped, rate))
             }
-            Self::Storing(_) | Self::Responding(_) | Self::Crowded(_) | Self::Closed => Effects::of(Next::Read),
+            Self::Storing(_) | Self::Responding(_) | Self::Closed => Effects::of(Next::Read),
         }
     }
 
@@ -569,14 +530,7 @@ impl ConnectionState {
         let head = &mut transaction.request.head;
         match rules.protocol.parse_head(&mut parser, bytes, &rules.config.limits, head) {
             HeadStep::NeedMore => {
-                if let Err(short) = rules.hold(&mut transaction, bytes.len()) {
-                    if let Some(effects) = self.ask_for_room(short, bytes, more, rules) {
-                        rules.pool.give(transaction);
-                        return effects;
-                    }
-                    return self.refuse(NO_MEMORY, transaction, rules);
-                }
-                if !transaction.append(bytes) {
+                if !rules.hold(&mut transaction, bytes.len()) || !transaction.append(bytes) {
                     return self.refuse(NO_MEMORY, transaction, rules);
                 }
                 transaction.charge(rules.memory);
@@ -600,17 +554,10 @@ impl ConnectionState {
     }
 
     fn continue_head(&mut self, bytes: &[u8], more: bool, rules: &Rules<'_>) -> Effects {
-        let Self::Head(heading) = self else { return Effects::of(Next::Read) };
-        let held = rules.hold(&mut heading.transaction, bytes.len());
-        if let Err(short) = held
-            && let Some(effects) = self.ask_for_room(short, bytes, more, rules)
-        {
-            return effects;
-        }
         let Self::Head(mut heading) = std::mem::replace(self, Self::Idle) else { return Effects::of(Next::Read) };
         let Heading { transaction, parser, has_started, .. } = &mut *heading;
         let before = transaction.request.bytes.len();
-        if held.is_err() || !transaction.append(bytes) {
+        if !rules.hold(transaction, bytes.len()) || !transaction.append(bytes) {
             return self.refuse(NO_MEMORY, heading.transaction, rules);
         }
         transaction.charge(rules.memory);
@@ -645,12 +592,12 @@ impl ConnectionState {
         let sender = request.peer.client;
         let admitted = rules.protocol.admit(request, &rules.config.trust);
         if let Some(field) = &rules.config.request_id
-            && !request.identify(field, rules.config.trust.is_trusted(sender), rules.time.since_1970())
+            && request.identify(field, rules.config.trust.is_trusted(sender), rules.time.since_1970()).is_none()
         {
             return self.refuse(NO_MEMORY, transaction, rules);
         }
-        if let Some(share) = rules.config.trace_share
-            && !request.join_trace(share, rules.config.trust.is_trusted(sender))
+        if let Some(sampling) = rules.config.sampling
+            && request.join_trace(sampling, rules.config.trust.is_trusted(sender)).is_none()
         {
             return self.refuse(NO_MEMORY, transaction, rules);
         }
@@ -711,44 +658,31 @@ impl ConnectionState {
         let continue_due = request.framing.expects_continue && came.is_empty();
         let has_come = expected.is_some_and(|length| length <= came.len() as u64);
         if rules.config.stream_body && !has_come {
-            if !came.is_empty()
-                && let Err(Short(missing)) = rules.check_room(came.len())
-            {
-                let Some(bytes) = rules.copy_for_later(came) else {
-                    return self.refuse(NO_MEMORY, transaction, rules);
-                };
-                *self = Self::Crowded(Box::new(Waiting::Stream { transaction, bytes, more }));
-                return Effects::of(Next::MakeRoom(missing));
+            if !came.is_empty() && !rules.has_room_for(came.len()) {
+                return self.refuse(NO_MEMORY, transaction, rules);
             }
-            let decoder = rules.protocol.body(request.framing.body, limits.body);
+            let decoder = BodyDecoder::new(request.framing.body, limits.body);
             let incoming = Incoming::new(decoder, came, continue_due, rules.memory);
             let Some(incoming) = incoming.map(Arc::new) else { return self.refuse(NO_MEMORY, transaction, rules) };
             transaction.request.body = RequestBody::Stream(BodyStream(incoming.clone()));
             transaction.incoming = Some(incoming);
             return self.complete(transaction, &[], more, rules);
         }
-        let decoder = rules.protocol.body(request.framing.body, limits.body);
+        let decoder = BodyDecoder::new(request.framing.body, limits.body);
+        let now = rules.now();
         *self = Self::Body(Box::new(Upload {
             transaction,
             decoder,
             spool: Spool::new(expected, rules.memory),
-            since: rules.now(),
+            began: now,
+            since: now,
             received: 0,
             received_before: 0,
             low_water: 1,
             late: NEVER,
         }));
         let effects = self.take_body(bytes, at, Appended::Some, more, rules);
-        if !continue_due {
-            return effects;
-        }
-        if let Self::Crowded(waiting) = self
-            && let Waiting::Bytes { continue_due, .. } = &mut **waiting
-        {
-            *continue_due = true;
-            return effects;
-        }
-        effects.with_continue()
+        if continue_due { effects.with_continue() } else { effects }
     }
 
     /// Fewer bytes need not be an event.
@@ -785,18 +719,11 @@ impl ConnectionState {
         let mut is_much = appended == Appended::Much;
         let refusal = loop {
             let Self::Body(upload) = self else { return Effects::of(Next::Read) };
-            let before = upload.decoder.clone();
             match upload.decoder.decode(&bytes[at..]) {
                 BodyStep::Data { consumed, data } => {
                     let data = &bytes[at..][data];
-                    if upload.spool.is_small_with(data.len())
-                        && let Err(short) = rules.check_room(data.len())
-                    {
-                        upload.decoder = before;
-                        match self.ask_for_room(short, &bytes[at..], more, rules) {
-                            Some(effects) => return effects,
-                            None => break NO_MEMORY,
-                        }
+                    if upload.spool.is_small_with(data.len()) && !rules.has_room_for(data.len()) {
+                        break NO_MEMORY;
                     }
                     match upload.spool.append(data, rules.spool_limits(rules.memory.has_room(data.len()))) {
                         Appended::Some => {}
@@ -808,11 +735,8 @@ impl ConnectionState {
                 }
                 BodyStep::NeedMore { .. } if is_much => return self.store(None, rules),
                 BodyStep::NeedMore { .. } => {
-                    if let Err(short) = rules.hold(&mut upload.transaction, 0) {
-                        match self.ask_for_room(short, &[], more, rules) {
-                            Some(effects) => return effects,
-                            None => break NO_MEMORY,
-                        }
+                    if !rules.hold(&mut upload.transaction, 0) {
+                        break NO_MEMORY;
                     }
                     upload.low_water = 1;
                     upload.late = upload.deadline(rules);
@@ -843,7 +767,7 @@ impl ConnectionState {
     fn read_all(&mut self, rules: &Rules<'_>) -> Effects {
         match self {
             Self::Body(upload) => {
-                if upload.spool.pause() {
+                if upload.spool.must_write_now() {
                     return self.store(None, rules);
                 }
                 upload.wait_for_more(rules)
@@ -866,14 +790,8 @@ impl ConnectionState {
     }
 
     fn run(&mut self, mut transaction: Box<Transaction>, ahead: Pipelined, rules: &Rules<'_>) -> Effects {
-        if transaction.is_large()
-            && let Err(Short(missing)) = rules.hold(&mut transaction, 0)
-        {
-            if rules.headroom != Headroom::Unasked {
-                return self.refuse(NO_MEMORY, transaction, rules);
-            }
-            *self = Self::Crowded(Box::new(Waiting::Request { transaction, ahead }));
-            return Effects::of(Next::MakeRoom(missing));
+        if transaction.is_large() && !rules.hold(&mut transaction, 0) {
+            return self.refuse(NO_MEMORY, transaction, rules);
         }
         if ahead.is_lost {
             // The connection closes after this response, and the client sends the lost requests again on another one
@@ -887,10 +805,20 @@ impl ConnectionState {
 }
 
 impl Upload {
+    fn unfinished(&self) -> Unfinished {
+        Unfinished {
+            is_request: true,
+            is_in_file: self.spool.is_in_file(),
+            since: self.began,
+            memory: self.transaction.charged() + self.spool.charged(),
+            stored: self.spool.stored(),
+        }
+    }
+
     /// The time by which the client must send more of the body.
     fn deadline(&self, rules: &Rules<'_>) -> Millis {
         let pause = millis(rules.config.body_timeout);
-        within_rate(rules.now(), self.since, pause, self.received, rules.config.min_body_rate)
+        within_rate(rules.now(), self.since, pause, self.received, rules.config.min_rate)
     }
 
     /// The socket is empty. The next event of a quick client is many bytes, or the time to look for fewer.
@@ -923,7 +851,7 @@ impl ConnectionState {
 
     /// Notes the result of a write of the body. Called by the thread that has written; the owner then reports
     /// [`Event::Written`].
-    pub(crate) fn set_write_result(&mut self, result: io::Result<Written>) {
+    pub(crate) fn set_write_result(&mut self, result: Result<Written, NotWritten>) {
         if let Self::Storing(storing) = self {
             storing.result = Some(result);
         }
@@ -937,7 +865,8 @@ impl ConnectionState {
         let Storing { mut upload, ahead, since, .. } = *storing;
         match result {
             Ok(written) => upload.spool.put_back(written),
-            Err(fault) => {
+            Err(NotWritten::NoRoom) => return self.refuse(NO_ROOM_ON_DISK, upload.transaction, rules),
+            Err(NotWritten::Disk(fault)) => {
                 let refusal = Refusal::new(507, "The server cannot store the request body.");
                 let effects = self.refuse(refusal, upload.transaction, rules);
                 let folder = rules.folder.display();
@@ -992,7 +921,7 @@ impl ConnectionState {
         match self {
             Self::Flushing(flushing) => {
                 let account = flushing.transaction.take().map(|mut transaction| {
-                    transaction.record.set_broken(Ending::ClientGone);
+                    transaction.record.set_broken(Ending::ClientDisconnected);
                     transaction
                 });
                 Effects::of(Next::Close).accounting(account)
@@ -1044,6 +973,11 @@ impl ConnectionState {
         matches!(self, Self::Flushing(flushing) if flushing.ahead.unread || !flushing.ahead.bytes.is_empty())
     }
 
+    /// What the client has sent behind the request that is being answered.
+    pub(crate) fn pipelined(&mut self) -> Option<&mut Pipelined> {
+        if let Self::Responding(pipelined) = self { Some(pipelined) } else { None }
+    }
+
     /// Notes in the record for how long the response that is being flushed was held.
     pub(crate) fn end_hold(&mut self, now: Instant) {
         if let Self::Flushing(flushing) = self
@@ -1067,7 +1001,7 @@ impl ConnectionState {
             Flush::More => return Effects::of(Next::Later),
             Flush::Elsewhere => return Effects::of(Next::Rest),
             Flush::Empty => None,
-            Flush::Broken => Some(Ending::ClientGone),
+            Flush::Broken => Some(Ending::ClientDisconnected),
             Flush::Short(_) => Some(Ending::Broken),
         };
         let Self::Flushing(flushing) = std::mem::replace(self, Self::Idle) else { return Effects::of(Next::Rest) };
@@ -1112,7 +1046,7 @@ impl ConnectionState {
                     *self = Self::Skipping(Box::new(decoder));
                     rules.config.body_timeout
                 } else {
-                    rules.config.idle_timeout
+                    rules.config.keepalive_timeout
                 };
                 let deadline = rules.after(millis(time));
                 let mut effects = Effects::of(Next::Read);
@@ -1201,9 +1135,7 @@ impl ConnectionState {
     pub(crate) fn activity(&self) -> Activity {
         match self {
             Self::Idle => Activity::Idle,
-            Self::Head(_) | Self::Body(_) | Self::Storing(_) | Self::Skipping(_) | Self::Crowded(_) => {
-                Activity::Receiving
-            }
+            Self::Head(_) | Self::Body(_) | Self::Storing(_) | Self::Skipping(_) => Activity::Receiving,
             Self::Responding(_) => Activity::Responding,
             Self::Flushing(_) => Activity::Flushing,
             Self::Closing | Self::Lingering(_) | Self::Closed => Activity::Closing,
@@ -1213,16 +1145,21 @@ impl ConnectionState {
     /// The incomplete request, if there is one.
     pub(crate) fn unfinished(&self) -> Option<Unfinished> {
         match self {
-            Self::Head(heading) if heading.has_started => {
-                Some(Unfinished { is_in_file: false, since: heading.since, memory: heading.transaction.charged() })
-            }
-            Self::Body(upload) => Some(Unfinished {
-                is_in_file: upload.spool.is_in_file(),
-                since: upload.since,
-                memory: upload.transaction.charged() + upload.spool.charged(),
+            Self::Head(heading) if heading.has_started => Some(Unfinished {
+                is_request: true,
+                is_in_file: false,
+                since: heading.since,
+                memory: heading.transaction.charged(),
+                stored: 0,
             }),
+            Self::Body(upload) => Some(upload.unfinished()),
             _ => None,
         }
+    }
+
+    /// When the body began that is being written to a file.
+    pub(crate) fn storing_since(&self) -> Option<Millis> {
+        if let Self::Storing(storing) = self { Some(storing.upload.began) } else { None }
     }
 
     /// Takes out the incomplete request, if there is one.

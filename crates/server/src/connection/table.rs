@@ -7,9 +7,10 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
+use tailrace_observe::probes;
+use tailrace_os::sync::{read, write};
+
 use crate::connection::driver::Connection;
-use crate::observe::probes;
-use crate::os::sync::{read, write};
 
 /// A key with this bit does not stand for a connection.
 pub(crate) const SPECIAL: u64 = 1 << 63;
@@ -33,7 +34,7 @@ impl Table {
     /// Adds a connection. False: the system has no memory for it.
     #[must_use]
     pub(crate) fn insert(&self, connection: Arc<Connection>) -> bool {
-        let place = place(connection.key());
+        let place = place(connection.key);
         let mut table = write(&self.table);
         if table.len() <= place {
             let more = place + 1 - table.len();
@@ -42,7 +43,7 @@ impl Table {
             }
             table.resize(place + 1, None);
         }
-        probes::connection_open(connection.key());
+        probes::connection_open(connection.key);
         table[place] = Some(connection);
         self.count.fetch_add(1, Ordering::AcqRel);
         true
@@ -50,14 +51,14 @@ impl Table {
 
     pub(crate) fn get(&self, key: u64) -> Option<Arc<Connection>> {
         let table = read(&self.table);
-        table.get(place(key))?.as_ref().filter(|connection| connection.key() == key).cloned()
+        table.get(place(key))?.as_ref().filter(|connection| connection.key == key).cloned()
     }
 
     /// Removes a connection. True when it was in the table.
     pub(crate) fn remove(&self, key: u64) -> bool {
         let mut table = write(&self.table);
         let Some(slot) = table.get_mut(place(key)) else { return false };
-        if slot.as_ref().is_none_or(|connection| connection.key() != key) {
+        if slot.as_ref().is_none_or(|connection| connection.key != key) {
             return false;
         }
         *slot = None;
@@ -70,7 +71,7 @@ impl Table {
     pub(crate) fn clear(&self) -> Vec<Arc<Connection>> {
         let connections: Vec<_> = write(&self.table).drain(..).flatten().collect();
         self.count.store(0, Ordering::Release);
-        connections.iter().for_each(|connection| probes::connection_close(connection.key()));
+        connections.iter().for_each(|connection| probes::connection_close(connection.key));
         connections
     }
 
@@ -104,12 +105,12 @@ mod tests {
         let (table, server) = (Table::default(), server());
         let (old, new) = (table.key_for(9), table.key_for(9));
         assert!(old != new && (old | new) & SPECIAL == 0);
-        assert!(table.insert(connection(&server, old).0));
+        assert!(table.insert(connection(&server, old).0.clone()));
         assert!(table.get(old).is_some() && table.get(new).is_none());
         assert!(table.remove(old) && !table.remove(old));
-        assert!(table.insert(connection(&server, new).0));
+        assert!(table.insert(connection(&server, new).0.clone()));
         assert!(table.get(old).is_none() && !table.remove(old));
-        assert_eq!((table.get(new).map(|connection| connection.key()), table.len()), (Some(new), 1));
+        assert_eq!((table.get(new).map(|connection| connection.key), table.len()), (Some(new), 1));
         assert!(table.get(table.key_for(70_000)).is_none() && !table.remove(table.key_for(70_000)));
     }
 
@@ -117,11 +118,11 @@ mod tests {
     fn all_that_are_open_are_shown_and_a_cleared_table_keeps_none() {
         let (table, server) = (Table::default(), server());
         for descriptor in [3, 8, 5] {
-            assert!(table.insert(connection(&server, table.key_for(descriptor)).0));
+            assert!(table.insert(connection(&server, table.key_for(descriptor)).0.clone()));
         }
         let mut shown = Vec::new();
-        table.visit(|connection| shown.push(connection.key() as u32));
-        let all: Vec<_> = table.all().iter().map(|connection| connection.key() as u32).collect();
+        table.visit(|connection| shown.push(connection.key as u32));
+        let all: Vec<_> = table.all().iter().map(|connection| connection.key as u32).collect();
         assert_eq!((shown.as_slice(), all.as_slice(), table.len()), ([3, 5, 8].as_slice(), shown.as_slice(), 3));
         let cleared = table.clear();
         assert_eq!((cleared.len(), table.len(), table.all().len()), (3, 0, 0));

@@ -13,8 +13,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::os::clock::{Millis, NEVER};
-use crate::os::sync::lock;
+use tailrace_os::clock::{Millis, NEVER};
+use tailrace_os::sync::lock;
 
 /// How often a single-threaded server looks for signals.
 pub(crate) const SIGNAL_CHECK: Duration = Duration::from_millis(100);

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use tailrace_http::framing::{RequestFacts, ResponseFormat};
 use tailrace_http::request_head::{Field, Span};
+use tailrace_observe::record::{Ending, Path, Record};
+use tailrace_os::clock::now;
 
 use crate::connection::runner::RunnerId;
-use crate::observe::record::{Ending, Path, Record};
-use crate::os::clock::now;
 use crate::request::memory::{Charge, ClientMemory};
 use crate::request::stream::{Incoming, Rest};
 use crate::request::{Request, RequestBody};
@@ -22,27 +22,15 @@ const LARGE_HEAD: usize = 4 * 1024;
 /// A table of more header fields than this is not kept for the next request.
 const LARGE_FIELDS: usize = 256;
 
-/// What became of a response when the deadline of its request passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The client was answered 504 in the application's place.
-    Answered,
-    /// The response had begun; the connection was broken.
-    BrokenOff,
-    /// The response was finished, or the client had disconnected.
-    Over,
-}
-
-/// A field of the application's head that is for a responder, and not for the client.
+/// A header field of the application that is meant for a responder and not sent to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// Its name, one of [`Exchange::asking_fields`](crate::Exchange::asking_fields).
+pub struct Delegation {
+    /// Its name, one of [`Exchange::delegation_fields`](crate::Exchange::delegation_fields).
     pub field: &'static str,
     /// Its value, in the characters that the application gave.
     pub value: String,
 }
 
-/// See the module.
 pub(crate) struct Transaction {
     pub(crate) request: Request,
     pub(crate) facts: RequestFacts,
@@ -58,12 +46,12 @@ pub(crate) struct Transaction {
     pub(crate) incoming: Option<Arc<Incoming>>,
     /// What is left of a body that was read while it arrived, once the application is done.
     pub(crate) rest: Option<Rest>,
-    /// What the application asks a responder for: the response, in place of its own body.
-    pub(crate) asked: Option<Asked>,
+    /// What the application has delegated to a responder, instead of sending its own body.
+    pub(crate) delegation: Option<Delegation>,
     /// How many responders have passed the request on.
     pub(crate) passed_on: usize,
     /// The values that the application has left in `environ` for the access log, in the order of
-    /// [`Format::variables`](crate::Format::variables).
+    /// [`Format::variables`](tailrace_observe::log_format::Format::variables).
     pub(crate) variables: Vec<Option<Vec<u8>>>,
     /// The charge for the memory of the transaction.
     charge: Charge,
@@ -81,7 +69,7 @@ impl Transaction {
             follower: None,
             incoming: None,
             rest: None,
-            asked: None,
+            delegation: None,
             passed_on: 0,
             variables: Vec::new(),
             charge: Charge::default(),
@@ -107,7 +95,7 @@ impl Transaction {
         self.request.traced = None;
         self.incoming = None;
         self.rest = None;
-        self.asked = None;
+        self.delegation = None;
         self.passed_on = 0;
         self.variables.clear();
         self.runner = None;

@@ -1,11 +1,19 @@
-//! Whether the watcher wakes within a limit, which it does only while something is left to it from time to time: held
-//! responses, or blocks that are coalesced.
+//! Whether the watcher wakes within a limit, which it does only while blocks that are coalesced are left to it from time
+//! to time.
 //!
 //! Any thread leaves something to the watcher; one thread watches at a time.
 
-use crate::os::sync::atomic::{AtomicBool, Ordering};
+use tailrace_os::sync::atomic::{AtomicBool, Ordering};
 
-/// See the module.
+/// When the watcher looks at what was left to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watcher {
+    /// Within the limit.
+    Comes,
+    /// Once it is woken.
+    Sleeps,
+}
+
 #[derive(Default)]
 pub(crate) struct Watch {
     /// Something has been left to the watcher since it last looked.
@@ -15,12 +23,12 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Notes that something is left to the watcher. True: the watcher has to be woken.
-    pub(crate) fn note_use(&self) -> bool {
+    /// Notes that something is left to the watcher.
+    pub(crate) fn note_use(&self) -> Watcher {
         self.is_used.store(true, Ordering::SeqCst);
         // This thread and the watcher store first and then load, so that at least one of them sees the store of the
         // other.
-        !self.is_awake.load(Ordering::SeqCst)
+        if self.is_awake.load(Ordering::SeqCst) { Watcher::Comes } else { Watcher::Sleeps }
     }
 
     /// Called by the watcher before it sleeps: whether it has to wake within the limit. `is_any`: something is left to it.
@@ -42,17 +50,17 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-    use super::Watch;
+    use super::{Watch, Watcher};
 
     #[test]
     fn the_watcher_is_woken_only_if_it_may_sleep_for_longer_than_the_limit() {
         let watch = Watch::default();
-        assert!(watch.note_use(), "the watcher has not looked yet");
+        assert_eq!(watch.note_use(), Watcher::Sleeps, "the watcher has not looked yet");
         assert!(watch.is_in_use(|| true));
-        assert!(!watch.note_use(), "the watcher wakes within the limit");
+        assert_eq!(watch.note_use(), Watcher::Comes);
         assert!(watch.is_in_use(|| false), "something was held meanwhile");
         assert!(!watch.is_in_use(|| false), "nothing was held meanwhile");
-        assert!(watch.note_use());
+        assert_eq!(watch.note_use(), Watcher::Sleeps);
     }
 
     #[test]
@@ -62,6 +70,6 @@ mod tests {
             watch.note_use();
             true
         }));
-        assert!(!watch.note_use());
+        assert_eq!(watch.note_use(), Watcher::Comes);
     }
 }

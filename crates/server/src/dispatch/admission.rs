@@ -26,7 +26,7 @@ pub(crate) const STALLED: Duration = Duration::from_secs(1);
 /// join was useful", requests that sleep for 1 ms lose 22 % of their rate (16 connections); without any belief 65 %.
 const GAIN: u32 = 16;
 const LOSS: u32 = 8;
-const MOST_EAGER: u32 = 64;
+const MAX_EAGER: u32 = 64;
 
 /// What there is to judge by.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +82,7 @@ pub(crate) enum Join {
     /// Those who run compute, but the head of the queue has not moved for so long that one more must run.
     Forced,
     /// There is nothing to do, or those who run get on with it.
-    Vain,
+    NotNeeded,
 }
 
 impl Join {
@@ -97,7 +97,7 @@ pub(crate) fn judge(seen: Situation, waited: Duration, has_moved: bool, now: Ins
     if seen.running >= seen.limit {
         Join::Full
     } else if seen.waiting == 0 {
-        Join::Vain
+        Join::NotNeeded
     } else if seen.running == 0 {
         Join::First
     } else if waited < FREE && (seen.eagerness.is_any() || !has_moved) {
@@ -105,7 +105,7 @@ pub(crate) fn judge(seen: Situation, waited: Duration, has_moved: bool, now: Ins
     } else if !has_moved && now.saturating_duration_since(seen.moved_at) >= FORCED_ENTRY {
         Join::Forced
     } else {
-        Join::Vain
+        Join::NotNeeded
     }
 }
 
@@ -123,8 +123,8 @@ impl Eagerness {
     pub(crate) fn after(self, join: Join) -> Self {
         Self(match join {
             Join::Full | Join::First => self.0,
-            Join::Useful => (self.0 + GAIN).min(MOST_EAGER),
-            Join::Forced | Join::Vain => self.0.saturating_sub(LOSS),
+            Join::Useful => (self.0 + GAIN).min(MAX_EAGER),
+            Join::Forced | Join::NotNeeded => self.0.saturating_sub(LOSS),
         })
     }
 }
@@ -148,10 +148,10 @@ pub(crate) fn has_room(waiting: usize, running: usize, threads: usize, max_queue
 pub(crate) struct Stall(Option<(Instant, u64)>);
 
 impl Stall {
-    /// Looks again: `absent` runners wait for slow clients or are past their deadlines, of `limit`; `moved` counts the
+    /// Notes that `absent` runners wait for slow clients or are past their deadlines, of `limit`; `moved` counts the
     /// requests that were taken. True when that has been so for [`STALLED`]: neither memory nor files have room for
     /// what those clients have not taken, so no runner will be there soon.
-    pub(crate) fn look(&mut self, absent: usize, limit: usize, moved: u64, now: Instant) -> bool {
+    pub(crate) fn is_stalled(&mut self, absent: usize, limit: usize, moved: u64, now: Instant) -> bool {
         if absent < limit {
             self.0 = None;
             return false;
@@ -171,7 +171,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::{
-        Eagerness, FORCED_ENTRY, FREE, Join, MOST_EAGER, STALLED, Situation, Stall, Verdict, has_room, judge,
+        Eagerness, FORCED_ENTRY, FREE, Join, MAX_EAGER, STALLED, Situation, Stall, Verdict, has_room, judge,
         most_runners, verdict,
     };
 
@@ -221,23 +221,23 @@ mod tests {
         let cases = [
             ((9, 4, 9, FORCED_ENTRY, NOTHING, false), Join::Full, "all run that may"),
             ((0, 4, 9, FORCED_ENTRY, NOTHING, false), Join::Full, "that comes first, so that nothing is learnt"),
-            ((0, 0, 0, NOTHING, NOTHING, false), Join::Vain, "nothing waits"),
-            ((0, 1, 9, FORCED_ENTRY, NOTHING, false), Join::Vain, "nothing waits any more"),
+            ((0, 0, 0, NOTHING, NOTHING, false), Join::NotNeeded, "nothing waits"),
+            ((0, 1, 9, FORCED_ENTRY, NOTHING, false), Join::NotNeeded, "nothing waits any more"),
             ((1, 0, 0, NOTHING, FREE, true), Join::First, "nobody else runs"),
             ((1, 1, 0, NOTHING, quick, false), Join::Useful, "the interpreter was free, and the head has not moved"),
-            ((1, 1, 0, NOTHING, quick, true), Join::Vain, "it was free, but requests move"),
+            ((1, 1, 0, NOTHING, quick, true), Join::NotNeeded, "it was free, but requests move"),
             ((1, 1, 1, NOTHING, quick, true), Join::Useful, "requests move, by threads that wait"),
-            ((1, 1, 0, NOTHING, FREE, false), Join::Vain, "the interpreter was busy"),
-            ((1, 1, 9, NOTHING, FREE, false), Join::Vain, "it was busy, though the application waited before"),
+            ((1, 1, 0, NOTHING, FREE, false), Join::NotNeeded, "the interpreter was busy"),
+            ((1, 1, 9, NOTHING, FREE, false), Join::NotNeeded, "it was busy, though the application waited before"),
             ((1, 1, 0, FORCED_ENTRY, FREE, false), Join::Forced, "it was busy for too long"),
-            ((1, 1, 0, FORCED_ENTRY, FREE, true), Join::Vain, "it was, but requests move"),
-            ((1, 1, 0, FORCED_ENTRY - JUST_BEFORE, FREE, false), Join::Vain, "it was, but not that long"),
+            ((1, 1, 0, FORCED_ENTRY, FREE, true), Join::NotNeeded, "it was, but requests move"),
+            ((1, 1, 0, FORCED_ENTRY - JUST_BEFORE, FREE, false), Join::NotNeeded, "it was, but not that long"),
         ];
         for ((waiting, running, eagerness, unmoved, waited, has_moved), expected, why) in cases {
             let seen = situation(waiting, running, eagerness, unmoved, now);
             assert_eq!(judge(seen, waited, has_moved, now), expected, "{why}");
         }
-        let runs = [Join::Full, Join::First, Join::Useful, Join::Forced, Join::Vain].map(Join::runs);
+        let runs = [Join::Full, Join::First, Join::Useful, Join::Forced, Join::NotNeeded].map(Join::runs);
         assert_eq!(runs, [false, true, true, true, false]);
     }
 
@@ -245,19 +245,19 @@ mod tests {
     fn an_application_that_waits_is_believed_to_until_joins_are_in_vain() {
         let mut eagerness = Eagerness::default();
         assert!(!eagerness.is_any());
-        for join in [Join::First, Join::Full, Join::Vain, Join::Forced] {
+        for join in [Join::First, Join::Full, Join::NotNeeded, Join::Forced] {
             assert_eq!(eagerness.after(join), eagerness, "{join:?}");
         }
         eagerness = eagerness.after(Join::Useful);
         assert!(eagerness.is_any());
         assert_eq!(eagerness.after(Join::First), eagerness);
         assert_eq!(eagerness.after(Join::Full), eagerness);
-        assert!(eagerness.after(Join::Vain).is_any());
-        assert!(!eagerness.after(Join::Vain).after(Join::Forced).is_any());
+        assert!(eagerness.after(Join::NotNeeded).is_any());
+        assert!(!eagerness.after(Join::NotNeeded).after(Join::Forced).is_any());
         for _ in 0..9 {
             eagerness = eagerness.after(Join::Useful);
         }
-        assert_eq!(eagerness, Eagerness(MOST_EAGER));
+        assert_eq!(eagerness, Eagerness(MAX_EAGER));
     }
 
     #[test]
@@ -285,15 +285,15 @@ mod tests {
         let start = a_moment();
         let almost = start + STALLED - JUST_BEFORE;
         let mut stall = Stall::default();
-        assert!(!stall.look(2, 2, 7, start));
-        assert!(!stall.look(2, 2, 7, almost));
-        assert!(stall.look(2, 2, 7, start + STALLED));
-        assert!(stall.look(3, 2, 7, start + STALLED));
+        assert!(!stall.is_stalled(2, 2, 7, start));
+        assert!(!stall.is_stalled(2, 2, 7, almost));
+        assert!(stall.is_stalled(2, 2, 7, start + STALLED));
+        assert!(stall.is_stalled(3, 2, 7, start + STALLED));
         // One has taken a request, so the time begins anew.
-        assert!(!stall.look(2, 2, 8, start + STALLED));
-        assert!(stall.look(2, 2, 8, start + 2 * STALLED));
+        assert!(!stall.is_stalled(2, 2, 8, start + STALLED));
+        assert!(stall.is_stalled(2, 2, 8, start + 2 * STALLED));
         // One has come back.
-        assert!(!stall.look(1, 2, 8, start + 2 * STALLED));
-        assert!(!stall.look(2, 2, 8, start + 2 * STALLED));
+        assert!(!stall.is_stalled(1, 2, 8, start + 2 * STALLED));
+        assert!(!stall.is_stalled(2, 2, 8, start + 2 * STALLED));
     }
 }

@@ -9,6 +9,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use tailrace_observe::endpoints::EndpointTable;
+use tailrace_observe::growth::Growth;
+use tailrace_observe::scoreboard::WorkerSlot;
+use tailrace_os::clock::{Millis, nanos};
+use tailrace_os::sync::lock;
+
 use crate::connection::context::Context;
 use crate::connection::driver::Task;
 use crate::connection::exchange::Exchange;
@@ -17,20 +23,14 @@ use crate::connection::table::SPECIAL;
 use crate::dispatch::admission::{self, STALLED, Stall};
 use crate::dispatch::run_queue::RunQueue;
 use crate::dispatch::runners::{Overdue, RunnerTable, Slow};
-use crate::observe::endpoints::EndpointTable;
-use crate::observe::growth::Growth;
-use crate::observe::scoreboard::WorkerSlot;
-use crate::os::clock::{Millis, nanos};
-use crate::os::sync::lock;
 
 /// The key of the timer for requests that take too long.
 pub(crate) const DEADLINES: u64 = SPECIAL | 1 << 32;
 /// The key of the timer for requests that are slow.
 pub(crate) const SLOW: u64 = SPECIAL | 2 << 32;
 /// A runner whose request is past its deadline mostly ends it within this time (nanoseconds).
-const COMING_BACK: u64 = 1_000_000_000;
+const STUCK_AFTER: u64 = 1_000_000_000;
 
-/// See the module.
 pub(crate) struct Dispatcher {
     context: Arc<Context>,
     pub(crate) queue: RunQueue<Exchange>,
@@ -123,26 +123,26 @@ impl Dispatcher {
         let waiting = self.context.waiting.load(Ordering::Acquire);
         waiting > 0 && {
             let absent = waiting + self.runners.stuck();
-            lock(&self.stall).look(absent, self.most_runners(), self.queue.moved(), now)
+            lock(&self.stall).is_stalled(absent, self.most_runners(), self.queue.moved(), now)
         }
     }
 
-    /// True when every runner that there may be is stuck, and one of them for longer than [`COMING_BACK`].
+    /// True when every runner that there may be is stuck, and one of them for longer than [`STUCK_AFTER`].
     fn has_no_runner_left(&self, now: Instant) -> bool {
         self.runners.stuck() > 0 && {
             let all = self.most_runners().min(self.runners.len() - 1);
-            self.runners.are_stuck(all, COMING_BACK, self.context.clock.monotonic_of(now))
+            self.runners.are_stuck(all, STUCK_AFTER, self.context.clock.monotonic_of(now))
         }
     }
 
     /// The request that a runner runs is to be answered by `due`. True: the thread that polls may have to wake
     /// sooner than it meant to.
     pub(crate) fn set_deadline(&self, runner: RunnerId, due: Millis, task: &mut dyn FnMut() -> Task) -> bool {
-        let is_sooner = self.runners.arm(runner, due, task);
-        if is_sooner {
+        let look_at = self.runners.arm(runner, due, task);
+        if let Some(due) = look_at {
             self.context.timers.wake(DEADLINES, due);
         }
-        is_sooner
+        look_at.is_some()
     }
 
     /// Ends the requests whose deadline has come by `now`, and reports each.
@@ -153,10 +153,10 @@ impl Dispatcher {
         }
     }
 
-    /// Reports the requests that have run for so long as `--slow` says, each once. Called when the server begins, and
-    /// when the timer of [`SLOW`] has come.
+    /// Reports the requests that have run for so long as `--slow-request-log` says, each once. Called when the
+    /// server begins, and when the timer of [`SLOW`] has come.
     pub(crate) fn report_slow(&self, now: Millis, report: impl FnMut(Slow)) {
-        let limit = nanos(self.context.config.slow);
+        let limit = nanos(self.context.config.slow_request_log);
         if limit == 0 {
             return;
         }
@@ -166,8 +166,8 @@ impl Dispatcher {
             let find = || {
                 let mut runners = HashSet::new();
                 self.context.table.visit(|connection| {
-                    if connection.has_begun_response() {
-                        runners.insert(connection.runner().get());
+                    if connection.delivery.outbox().state.produced().status != 0 {
+                        runners.insert(connection.runner.get());
                     }
                 });
                 runners
@@ -194,6 +194,7 @@ mod tests {
     use std::time::Duration;
 
     use tailrace_http::framing::{RequestFacts, ResponseFormat};
+    use tailrace_os::clock;
 
     use super::{DEADLINES, Dispatcher, STALLED};
     use crate::config::Config;
@@ -202,12 +203,11 @@ mod tests {
     use crate::connection::runner::RunnerId;
     use crate::executor::greenlets::testing::Served;
     use crate::executor::threads;
-    use crate::os::clock;
     use crate::request::Request;
 
     fn dispatcher(config: Config) -> Dispatcher {
         let threads = config.threads;
-        let context = Arc::new(Context::new(config, threads::POLICY).unwrap());
+        let context = Arc::new(Context::new(config, threads::POLICY, Arc::default()).unwrap());
         Dispatcher::new(context, threads, None, None)
     }
 

@@ -3,15 +3,17 @@
 //! A server asks its responders in order, before any application thread is asked for anything; the last one passes no
 //! request on.
 
-use crate::connection::exchange::Exchange;
+use crate::connection::driver::Connection;
+use crate::connection::exchange::{Exchange, NextStep};
+use crate::connection::ownership::Owned;
 use crate::connection::state::Next;
 
 /// What a responder makes of a request.
-pub(crate) enum Disposition {
+pub enum Disposition {
     /// It has taken the request and responds to it later, or has made another thread the owner of the connection.
     Taken,
     /// It has responded, see [`Exchange::finish_here`].
-    Done(Next),
+    Done(NextStep),
     /// It has left the request to the next responder.
     Passed(Exchange),
 }
@@ -21,28 +23,35 @@ pub(crate) enum Disposition {
 /// Called by the thread that read the last bytes of the request: mostly the I/O side, at times a runner that read the
 /// next request of its connection, which may hold the interpreter. So a responder must not block, must not acquire the
 /// interpreter, and has long work done by another thread. A responder that passes a request on has not changed it.
-pub(crate) trait Responder: Send + Sync + 'static {
+pub trait Responder: Send + Sync + 'static {
     /// Takes the request, or passes it on.
     fn respond(&self, exchange: Exchange) -> Disposition;
 
-    /// The same after the application, which has filled in the head and asks for a responder.
+    /// The header fields by which the application delegates a response to this responder, which then responds only after
+    /// the application. Empty: it responds without the application.
+    fn delegation_fields(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Responds after the application, which has filled in the head and delegated the response.
     fn respond_after(&self, exchange: Exchange) -> Disposition {
         Disposition::Passed(exchange)
     }
 }
 
-/// Asks the responders in order until one takes the request, or the response that the application asks one for. If it
-/// has responded at once, the caller owns the connection again: returns what the owner does next. A request that all of
-/// them pass on is dropped, and so answered 500.
-pub(crate) fn respond(responders: &[Box<dyn Responder>], mut exchange: Exchange) -> Option<Next> {
-    let is_after = exchange.has_asked();
-    // After the application, the one that it asks for may be among those that have passed the request on.
+/// Asks the responders in order until one takes the request, or the response that the application has delegated. If it
+/// has responded immediately, the caller owns the connection again: returns the connection and the next action. A request
+/// that all responders pass on is dropped, and so answered 500.
+pub(crate) fn respond(responders: &[Box<dyn Responder>], mut exchange: Exchange) -> Option<(Owned<Connection>, Next)> {
+    let is_after = exchange.is_delegated();
+    // The application may delegate to one of those that have passed the request on.
     let first = if is_after { 0 } else { exchange.passed_on() };
-    for responder in responders.iter().skip(first) {
+    for (number, responder) in responders.iter().enumerate().skip(first) {
+        exchange.set_passed_on(number);
         let disposition = if is_after { responder.respond_after(exchange) } else { responder.respond(exchange) };
         match disposition {
             Disposition::Taken => return None,
-            Disposition::Done(next) => return Some(next),
+            Disposition::Done(NextStep(next)) => return next,
             Disposition::Passed(passed) => exchange = passed,
         }
     }
@@ -59,7 +68,8 @@ mod tests {
 
     use super::{Disposition, Responder, respond};
     use crate::config::Config;
-    use crate::connection::exchange::{Asked, Exchange};
+    use crate::connection::exchange::Exchange;
+    use crate::connection::transaction::Delegation;
     use crate::executor::greenlets::testing::Served;
 
     /// Takes every request and responds with this status, or passes all on.
@@ -90,7 +100,9 @@ mod tests {
             Box::new(Scripted { status: *status, asked: asked.clone() })
         };
         let responders: Vec<_> = statuses.iter().map(scripted).collect();
-        let (client, exchange) = served.exchange();
+        let (client, mut exchange) = served.exchange();
+        // Those of the server have passed it on.
+        exchange.set_passed_on(0);
         assert!(respond(&responders, exchange).is_none());
         (status_of(client), asked.load(Ordering::SeqCst))
     }
@@ -113,7 +125,7 @@ mod tests {
             }
 
             fn respond_after(&self, mut exchange: Exchange) -> Disposition {
-                let Some(Asked { field: "X-Status", value }) = exchange.take_asked() else {
+                let Some(Delegation { field: "X-Status", value }) = exchange.take_delegation() else {
                     return Disposition::Passed(exchange);
                 };
                 exchange.fail(value.parse().unwrap(), None);
@@ -126,7 +138,7 @@ mod tests {
         for (field, status) in [("X-Status", "404"), ("X-Other", "500")] {
             let (client, mut exchange) = served.exchange();
             exchange.set_passed_on(2);
-            exchange.ask(Some(Asked { field, value: String::from("404") }));
+            exchange.delegate(Some(Delegation { field, value: String::from("404") }));
             let first = Scripted { status: Some(403), asked: asked.clone() };
             assert!(respond(&[Box::new(first), Box::new(After)], exchange).is_none());
             assert_eq!(status_of(client), status);

@@ -7,22 +7,23 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::dispatch::admission::{Eagerness, Join, Situation, Verdict, judge, verdict};
-use crate::os::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use crate::os::sync::{Mutex, lock};
+use tailrace_os::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use tailrace_os::sync::{Mutex, lock};
 
-struct Queue<T> {
+use crate::dispatch::admission::{Eagerness, Join, Situation, Verdict, judge, verdict};
+
+struct QueueState<T> {
     requests: VecDeque<T>,
     running: usize,
     moved_at: Instant,
 }
 
-/// Up to this length, the queue need not ask for memory: the allocator's reserve has enough.
+/// Up to this length, the queue is so small that it need not ask for memory.
 const LONG: usize = 512;
 
-/// See the module. `T`: a request.
+/// `T`: a request.
 pub(crate) struct RunQueue<T> {
-    queue: Mutex<Queue<T>>,
+    queue: Mutex<QueueState<T>>,
     /// Length of the queue, for a look without the lock.
     length: AtomicUsize,
     /// Counts the requests taken.
@@ -38,7 +39,7 @@ pub(crate) struct RunQueue<T> {
 
 /// A thread that waits for the interpreter in order to run. One at a time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct EntryAttempt {
     asked: Instant,
     moved: u64,
 }
@@ -56,7 +57,7 @@ impl<T> RunQueue<T> {
     /// An empty queue.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
-            queue: Mutex::new(Queue { requests: VecDeque::new(), running: 0, moved_at: now }),
+            queue: Mutex::new(QueueState { requests: VecDeque::new(), running: 0, moved_at: now }),
             length: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
             entering: AtomicBool::new(false),
@@ -115,7 +116,7 @@ impl<T> RunQueue<T> {
         Eagerness(self.eagerness.load(Ordering::Relaxed))
     }
 
-    fn situation(&self, queue: &Queue<T>, limit: usize) -> Situation {
+    fn situation(&self, queue: &QueueState<T>, limit: usize) -> Situation {
         Situation {
             waiting: queue.requests.len(),
             running: queue.running,
@@ -136,11 +137,11 @@ impl<T> RunQueue<T> {
 
     /// Claims the one place of a thread that waits for the interpreter, from now on. `None`: it is taken. Whoever has
     /// it calls [`RunQueue::enter`] or [`RunQueue::turn_back`].
-    pub(crate) fn try_enter(&self, now: Instant) -> Option<Entry> {
+    pub(crate) fn try_enter(&self, now: Instant) -> Option<EntryAttempt> {
         self.entering.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         let since = u64::try_from(now.saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX);
         self.entering_since.store(since.max(1), Ordering::Release);
-        Some(Entry { asked: now, moved: self.moved() })
+        Some(EntryAttempt { asked: now, moved: self.moved() })
     }
 
     /// The thread has the interpreter, or does not want it any more.
@@ -150,7 +151,7 @@ impl<T> RunQueue<T> {
     }
 
     /// The thread has the interpreter, of at most `limit`. When the join [runs](Join::runs), it counts as a runner.
-    pub(crate) fn enter(&self, entry: Entry, limit: usize, now: impl FnOnce() -> Instant) -> Join {
+    pub(crate) fn enter(&self, entry: EntryAttempt, limit: usize, now: impl FnOnce() -> Instant) -> Join {
         let mut queue = lock(&self.queue);
         self.turn_back();
         let now = now();
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(queue.verdict(false, 4, now), Verdict::Run);
         for _ in 0..2 {
             let entry = queue.try_enter(now).unwrap();
-            assert_eq!(queue.enter(entry, 4, || now + SECOND / 1_000), Join::Vain);
+            assert_eq!(queue.enter(entry, 4, || now + SECOND / 1_000), Join::NotNeeded);
         }
         assert!(!queue.is_eager());
         assert_eq!(queue.running(), 2);
@@ -314,7 +315,7 @@ mod tests {
         assert!(queue.join(4));
         let entry = queue.try_enter(now).unwrap();
         assert_eq!(queue.take(4, false, || now), TakeResult::Request(1, now));
-        assert_eq!(queue.enter(entry, 4, || now), Join::Vain);
+        assert_eq!(queue.enter(entry, 4, || now), Join::NotNeeded);
     }
 
     #[test]

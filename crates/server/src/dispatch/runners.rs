@@ -12,16 +12,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use tailrace_http::identity::id_text;
 use tailrace_http::query::QueryMasking;
+use tailrace_observe::scoreboard;
+use tailrace_observe::scoreboard::{InFlight, Sending, WorkerSlot, most_threads};
+use tailrace_os::clock::{Millis, NEVER};
+use tailrace_os::sync::lock;
 
 use crate::connection::driver::Task;
 use crate::connection::runner::RunnerId;
-pub use crate::connection::transaction::Outcome;
-use crate::observe::scoreboard::{self, InFlight, Sending, WorkerSlot, most_threads};
-use crate::os::clock::{Millis, NEVER};
-use crate::os::sync::lock;
 use crate::request::Request;
-use crate::request::identity::id_text;
+use crate::response::outbox::TimeOut;
 
 /// A request whose deadline has come while its application still works on it.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ pub struct Overdue {
     /// Since when the application has had it.
     pub since: Instant,
     /// What became of the response.
-    pub outcome: Outcome,
+    pub time_out: TimeOut,
 }
 
 /// A request whose client has left while its application works on it.
@@ -132,13 +133,12 @@ impl Slot {
         self.overdue.store(since.saturating_add(1), Ordering::Release);
     }
 
-    /// True when the deadline was over.
-    fn take_overdue(&self) -> bool {
+    /// Ends what was overdue. True: something was.
+    fn end_overdue(&self) -> bool {
         self.overdue.swap(0, Ordering::AcqRel) > 0
     }
 }
 
-/// See the module.
 pub(crate) struct RunnerTable {
     slots: Vec<Slot>,
     worker_slot: Option<WorkerSlot>,
@@ -242,7 +242,7 @@ impl RunnerTable {
         let serial = self.serial.fetch_add(1, Ordering::Relaxed) + 1;
         slot.serial.store(serial, Ordering::Release);
         if let Some(shown) = &slot.shown {
-            shown.begin(serial, now, request);
+            shown.begin(serial, now, &request.shown());
         }
         RunnerId { slot: number, serial }
     }
@@ -259,20 +259,20 @@ impl RunnerTable {
         }
         if slot.armed.swap(false, Ordering::AcqRel) {
             let timed = lock(&slot.timed).take();
-            if slot.take_overdue() {
+            if slot.end_overdue() {
                 self.stuck.fetch_sub(1, Ordering::AcqRel);
             }
             drop(timed);
         }
     }
 
-    /// The request that the runner runs has until `due`; `task` describes it, asked once. True: the slots must be
-    /// looked through at `due`.
-    pub(crate) fn arm(&self, runner: RunnerId, due: Millis, task: impl FnOnce() -> Task) -> bool {
+    /// The request that the runner runs has until `due`; `task` describes it, asked once. Returns when the slots
+    /// must be looked through, if that is sooner than before.
+    pub(crate) fn arm(&self, runner: RunnerId, due: Millis, task: impl FnOnce() -> Task) -> Option<Millis> {
         let slot = &self.slots[runner.slot];
         let mut timed = lock(&slot.timed);
         if slot.serial.load(Ordering::Acquire) != runner.serial {
-            return false;
+            return None;
         }
         match &mut *timed {
             Some(timed) => timed.due = due,
@@ -280,7 +280,7 @@ impl RunnerTable {
         }
         slot.armed.store(true, Ordering::Release);
         drop(timed);
-        self.look_at.fetch_min(due, Ordering::AcqRel) > due
+        (self.look_at.fetch_min(due, Ordering::AcqRel) > due).then_some(due)
     }
 
     /// The response of the request is finished: its connection may serve another one.
@@ -418,15 +418,15 @@ impl RunnerTable {
             self.timed_out.fetch_add(1, Ordering::Relaxed);
             let task = &mut timed.task;
             let connection = task.connection.take();
-            let outcome =
-                connection.as_ref().map_or(Outcome::Over, |connection| connection.time_out(task.facts, &task.id));
+            let time_out =
+                connection.as_ref().map_or(TimeOut::Over, |connection| connection.time_out(task.facts, &task.id));
             report(Overdue {
                 slot: number,
                 serial: timed.serial,
                 thread: slot.thread.load(Ordering::Acquire),
                 request: format!("{}{}", task.request, id_text(&task.id, None)),
                 since: task.since,
-                outcome,
+                time_out,
             });
             // After the report, so that the application is interrupted by the deadline before it finds that the
             // response is over.
@@ -443,20 +443,19 @@ impl RunnerTable {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use tailrace_http::query::QueryMasking;
-
     use std::io::Read;
     use std::sync::atomic::Ordering;
     use std::time::{Duration, Instant};
 
     use tailrace_http::framing::{RequestFacts, ResponseFormat};
+    use tailrace_http::query::QueryMasking;
+    use tailrace_observe::metrics::Metric;
+    use tailrace_observe::scoreboard::Scoreboard;
+    use tailrace_os::clock::{Millis, NEVER};
 
-    use super::{Interruption, Outcome, Overdue, RunnerId, RunnerTable, Task};
+    use super::{Interruption, Overdue, RunnerId, RunnerTable, Task, TimeOut};
     use crate::config::Config;
     use crate::executor::greenlets::testing::Served;
-    use crate::observe::metrics::Metric;
-    use crate::observe::scoreboard::Scoreboard;
-    use crate::os::clock::{Millis, NEVER};
     use crate::request::Request;
 
     const SECOND: u64 = 1_000_000_000;
@@ -497,7 +496,7 @@ mod tests {
         assert!(!table.are_stuck(2, SECOND, 100 * SECOND));
         assert!(!table.are_stuck(1, 3 * SECOND, 100 * SECOND));
         // The moment within `end` in which the runner is counted and has no time any more.
-        table.slots[number].take_overdue();
+        table.slots[number].end_overdue();
         assert_eq!((table.stuck(), table.stuck_since()), (1, None));
         assert!(!table.are_stuck(1, SECOND, 100 * SECOND));
     }
@@ -580,14 +579,14 @@ mod tests {
     fn a_request_past_its_deadline_is_reported_once() {
         let (table, runner) = running();
         table.identify(runner.slot, 77);
-        assert!(table.arm(runner, 100, task));
+        assert!(table.arm(runner, 100, task).is_some());
         assert_eq!(expire(&table, 99).1, Some(100));
         assert_eq!(table.interruption(runner.slot), None);
         let (late, next) = expire(&table, 100);
         assert_eq!((late.len(), next), (1, None));
         assert_eq!((late[0].slot, late[0].serial, late[0].thread), (runner.slot, runner.serial, 77));
         // Whose connection is not there any more.
-        assert_eq!((late[0].outcome, late[0].request.as_str()), (Outcome::Over, "GET / (id abc)"));
+        assert_eq!((late[0].time_out, late[0].request.as_str()), (TimeOut::Over, "GET / (id abc)"));
         assert_eq!(table.interruption(runner.slot), Some(Interruption::Overdue));
         assert_eq!(table.leave(runner.slot), Some(Interruption::Overdue));
         assert_eq!((table.stuck(), table.timed_out(), table.stuck_since()), (1, 1, Some(100_000_000)));
@@ -601,19 +600,19 @@ mod tests {
     #[test]
     fn a_deadline_may_be_moved_and_is_the_request_s_alone() {
         let (table, runner) = running();
-        assert!(table.arm(runner, 100, task));
+        assert!(table.arm(runner, 100, task).is_some());
         // Later: the look at 100 finds the next one.
-        assert!(!table.arm(runner, 300, || unreachable!()));
+        assert!(table.arm(runner, 300, || unreachable!()).is_none());
         let (late, next) = expire(&table, 100);
         assert_eq!((late.len(), next), (0, Some(300)));
         // Sooner.
-        assert!(table.arm(runner, 200, || unreachable!()));
+        assert!(table.arm(runner, 200, || unreachable!()).is_some());
         table.release(runner);
         table.release(RunnerId { serial: 99, ..runner });
         table.end(runner.slot);
         assert!(expire(&table, 1_000).0.is_empty());
         // One that is not timed any more has no deadline.
-        assert!(!table.arm(runner, 100, || unreachable!()));
+        assert!(table.arm(runner, 100, || unreachable!()).is_none());
         assert_eq!(expire(&table, NEVER - 1).1, None);
     }
 
@@ -621,8 +620,8 @@ mod tests {
     fn the_earliest_of_many_deadlines_is_the_next_one() {
         let (table, first) = running();
         let second = table.begin(table.take(1).unwrap(), &Request::default(), 5);
-        assert!(table.arm(first, 300, task));
-        assert!(table.arm(second, 200, task));
+        assert!(table.arm(first, 300, task).is_some());
+        assert!(table.arm(second, 200, task).is_some());
         let (late, next) = expire(&table, 250);
         assert_eq!((late.len(), late[0].serial, next), (1, second.serial, Some(300)));
     }
@@ -646,7 +645,7 @@ mod tests {
             std::thread::yield_now();
         }
         let overdue = served.overdue().remove(0);
-        assert_eq!((overdue.thread, overdue.outcome, overdue.request.as_str()), (77, Outcome::Answered, "GET /"));
+        assert_eq!((overdue.thread, overdue.time_out, overdue.request.as_str()), (77, TimeOut::Answered, "GET /"));
         assert_eq!(turn.interruption(), Some(Interruption::Overdue));
         assert!(served.server.is_interruptible(overdue.slot, overdue.serial));
         assert_eq!(turn.leave_application(), Some(Interruption::Overdue));

@@ -5,15 +5,16 @@
 
 use std::io;
 
-pub use crate::dispatch::runners::{Disconnected, Interruption, Outcome, Overdue, Slow};
+use tailrace_observe::level::Level;
+use tailrace_observe::record::Record;
+use tailrace_os::clock;
+
+pub use crate::dispatch::runners::{Disconnected, Interruption, Overdue, Slow};
 use crate::executor::turn::Turn;
-pub use crate::observe::level::Level;
-use crate::observe::record::Record;
-use crate::os::clock;
 use crate::request::Request;
 
 /// Responds to the requests of a server. Shared by all its threads.
-pub trait Application: Reports {
+pub trait Application: Send + Sync + 'static {
     /// Runs complete requests on the calling thread.
     ///
     /// Acquires whatever the application needs to run (the interpreter), then calls [`Turn::next`] until it answers
@@ -45,10 +46,9 @@ pub trait Application: Reports {
     /// This many bytes held for clients have been freed; the allocator may be asked to return them to the system.
     /// Called by the I/O side: must not block.
     fn freed(&self, _bytes: usize) {}
-}
 
-/// Receives reports on requests and responses, and writes the error log.
-pub trait Reports: Send + Sync + 'static {
+    // Reports on requests and responses, and the error log.
+
     /// A request's deadline has come while a thread still works on it. Called by the I/O side, which does not hold the
     /// application: must not block.
     fn overdue(&self, request: Overdue) {
@@ -57,8 +57,8 @@ pub trait Reports: Send + Sync + 'static {
         self.log(Level::Error, &format!("{request}: still in the application after {:.3} s", seconds.as_secs_f64()));
     }
 
-    /// A request has run for as long as `--slow` says, and still runs. Called by the I/O side, which does not hold the
-    /// application: must not block.
+    /// A request has run for as long as `--slow-request-log` says, and still runs. Called by the I/O side, which does not
+    /// hold the application: must not block.
     fn slow(&self, request: Slow) {
         self.log(Level::Warning, &request.to_string());
     }
@@ -67,7 +67,7 @@ pub trait Reports: Send + Sync + 'static {
     /// takes such a request: must not block.
     fn disconnected(&self, _request: Disconnected) {}
 
-    /// True when [`Reports::delivered`] is to be called.
+    /// True when [`Application::delivered`] is to be called.
     fn follows_deliveries(&self) -> bool {
         false
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Time without a request that begins or ends after which the application is asked (nanoseconds).
 const ASK_AFTER: u64 = 1_000_000_000;
 
-/// See the module. Moments are nanoseconds of the clock that all processes share.
+/// Moments are nanoseconds of the clock that all processes share.
 #[derive(Default)]
 pub(crate) struct ApplicationCheck {
     /// Time of the question, plus one; 0: no question is unanswered.

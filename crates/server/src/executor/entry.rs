@@ -1,8 +1,10 @@
 //! The calling thread runs the application.
 
-use crate::executor::application::{Application, Level};
+use tailrace_observe::level::Level;
+use tailrace_os::panics::catch;
+
+use crate::executor::application::Application;
 use crate::executor::turn::Turn;
-use crate::os::panics::catch;
 
 /// Runs the application until its turn is over. A panic costs the request that it was running.
 pub(super) fn run_application(application: &dyn Application, mut turn: Turn<'_>) {

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::os::epoll::Events;
+use tailrace_os::epoll::Events;
 
 /// Waiting for events and handling them. One thread at a time waits without a limit; another one may poll, without
 /// waiting, meanwhile.

@@ -4,19 +4,21 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tailrace_observe::stats::ThreadStates;
+use tailrace_os::epoll::Events;
+use tailrace_os::panics::may_panic;
+use tailrace_os::process;
+
 use crate::connection::context::Context;
-use crate::connection::driver::{Connection, READS};
+use crate::connection::driver::Connection;
+use crate::connection::steps::READS;
 use crate::connection::timers::SIGNAL_CHECK;
 use crate::dispatch::dispatcher::Dispatcher;
+use crate::executor::Executor;
 use crate::executor::application::Application;
 use crate::executor::entry::run_application;
 use crate::executor::event_loop::EventLoop;
 use crate::executor::turn::Turn;
-use crate::executor::{Executor, Flushes, Turns, Wakes};
-use crate::observe::stats::ThreadStates;
-use crate::os::epoll::Events;
-use crate::os::panics::may_panic;
-use crate::os::process;
 use crate::response::coalescing::TICK;
 use crate::response::policy::{Coalesce, Policy, Waiting};
 
@@ -34,7 +36,6 @@ pub(crate) const POLICY: Policy = Policy {
 /// Events taken at once.
 const BATCH: usize = 32;
 
-/// See the module.
 pub(crate) struct Inline {
     context: Arc<Context>,
     dispatcher: Arc<Dispatcher>,
@@ -96,20 +97,14 @@ impl Executor for Inline {
     fn free_threads(&self) -> ThreadStates {
         ThreadStates { leading: u64::from(self.dispatcher.queue.running() == 0), ..ThreadStates::default() }
     }
-}
 
-impl Wakes for Inline {
     /// The only thread is the caller, and checks before it waits.
     fn wake_io(&self) {}
-}
 
-impl Flushes for Inline {
     fn add_coalescing(&self, connection: Arc<Connection>) {
         let _ = self.context.coalesce(connection);
     }
-}
 
-impl Turns for Inline {
     /// The only thread checks the run queue after each round.
     fn wake_runners(&self) {}
 }

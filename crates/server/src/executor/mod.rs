@@ -17,16 +17,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tailrace_observe::stats::ThreadStates;
+
 use crate::connection::driver::Connection;
 use crate::executor::event_loop::EventLoop;
-use crate::observe::stats::ThreadStates;
 
-/// Where the application runs, how its runners wait, and how they are woken. Code that needs one part of this takes the
-/// trait of that part.
+/// Where the application runs, how its runners wait, and how they are woken.
 ///
 /// A *runner* is a thread or a greenlet that runs the application. The *I/O side* is the thread that waits for events
 /// and handles them; it may be a runner at other times. Only [`Executor::run`] may block.
-pub(crate) trait Executor: Wakes + Flushes + Turns {
+pub(crate) trait Executor: Send + Sync + 'static {
     // Called by the threads of the server.
 
     /// The body of a server thread: it handles events, and lets the application run on this thread or on others.
@@ -59,10 +59,9 @@ pub(crate) trait Executor: Wakes + Flushes + Turns {
 
     /// For the statistics: threads that lead, watch and are parked (or greenlets that are); the others are 0.
     fn free_threads(&self) -> ThreadStates;
-}
 
-/// How waiting threads and greenlets are woken. Called by any thread.
-pub(crate) trait Wakes: Send + Sync + 'static {
+    // How waiting threads and greenlets are woken. Called by any thread.
+
     /// The I/O side must check at once for work that was left to it, unless it does so anyway before its next wait.
     fn wake_io(&self);
 
@@ -75,16 +74,12 @@ pub(crate) trait Wakes: Send + Sync + 'static {
     fn is_on_ticket_thread(&self) -> bool {
         false
     }
-}
 
-/// What the executor does for responses that are not sent immediately.
-pub(crate) trait Flushes: Send + Sync + 'static {
+    // For responses that are not sent immediately.
+
     /// A response coalesces its blocks from now on: its connection is put on the flush list, which the I/O side looks
     /// through at each tick. Called by any thread.
     fn add_coalescing(&self, connection: Arc<Connection>);
-
-    /// A response is held, and no thread would send it in time.
-    fn watch_batched(&self) {}
 
     /// Requests wait: whether the calling runner may hold a complete response until it has run more of them.
     fn may_hold(&self) -> bool {
@@ -96,10 +91,9 @@ pub(crate) trait Flushes: Send + Sync + 'static {
     fn may_delay(&self) -> bool {
         false
     }
-}
 
-/// Which runner takes requests next.
-pub(crate) trait Turns: Send + Sync + 'static {
+    // Which runner takes requests next.
+
     /// Requests wait in the run queue: one was added, or a runner has left some behind. Called by any thread.
     fn wake_runners(&self);
 

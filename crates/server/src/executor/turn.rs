@@ -4,18 +4,19 @@
 
 use std::time::{Duration, Instant};
 
+use tailrace_os::usage;
+
 use crate::connection::exchange::Exchange;
 use crate::dispatch::dispatcher::Dispatcher;
-use crate::dispatch::run_queue::{Entry, TakeResult};
+use crate::dispatch::run_queue::{EntryAttempt, TakeResult};
 use crate::dispatch::runners::Interruption;
-use crate::executor::Turns;
-use crate::os::usage;
+use crate::executor::Executor;
 
 /// A thread's turn at running the application, from [`crate::executor::application::Application::enter`] to its return;
 /// or that of a greenlet.
 pub struct Turn<'a> {
     dispatcher: &'a Dispatcher,
-    executor: &'a dyn Turns,
+    executor: &'a dyn Executor,
     /// The runner's slot in the runner table.
     slot: Option<usize>,
     /// The runner has taken a request and not finished it.
@@ -24,13 +25,13 @@ pub struct Turn<'a> {
     began: Option<Instant>,
     /// For how long it waited for the interpreter, until its first request has it.
     waited: Duration,
-    state: State,
+    state: TurnState,
 }
 
 #[derive(Clone, Copy)]
-enum State {
+enum TurnState {
     /// The runner does not have the interpreter yet.
-    Entering(Entry, Instant),
+    Entering(EntryAttempt, Instant),
     Running,
     Left,
 }
@@ -39,19 +40,19 @@ impl<'a> Turn<'a> {
     /// The turn of a thread that is about to wait for the interpreter.
     pub(crate) fn entering(
         dispatcher: &'a Dispatcher,
-        executor: &'a dyn Turns,
+        executor: &'a dyn Executor,
         slot: Option<usize>,
-        entry: Entry,
+        entry: EntryAttempt,
     ) -> Self {
-        let state = State::Entering(entry, dispatcher.context().clock.peek());
+        let state = TurnState::Entering(entry, dispatcher.context().clock.peek());
         Self { dispatcher, executor, slot, has_request: false, began: None, waited: Duration::ZERO, state }
     }
 
     /// The turn of a runner that has the interpreter. `None`: no request waits, or the maximum number are running.
-    pub(crate) fn running(dispatcher: &'a Dispatcher, executor: &'a dyn Turns, slot: usize) -> Option<Self> {
+    pub(crate) fn running(dispatcher: &'a Dispatcher, executor: &'a dyn Executor, slot: usize) -> Option<Self> {
         let joins = dispatcher.queue.join(dispatcher.most_runners());
         let slot = Some(slot);
-        let (began, waited, state) = (None, Duration::ZERO, State::Running);
+        let (began, waited, state) = (None, Duration::ZERO, TurnState::Running);
         joins.then(|| Self { dispatcher, executor, slot, has_request: false, began, waited, state })
     }
 }
@@ -62,21 +63,21 @@ impl Turn<'_> {
     pub fn next(&mut self) -> Option<Exchange> {
         self.put_down();
         if self.is_forked_child() {
-            self.state = State::Left;
+            self.state = TurnState::Left;
             return None;
         }
         match self.state {
-            State::Left => return None,
-            State::Running => {}
-            State::Entering(entry, since) => {
+            TurnState::Left => return None,
+            TurnState::Running => {}
+            TurnState::Entering(entry, since) => {
                 let now = self.now();
                 self.waited = now.saturating_duration_since(since);
                 let join = self.dispatcher.queue.enter(entry, self.dispatcher.most_runners(), || now);
                 if !join.runs() {
-                    self.state = State::Left;
+                    self.state = TurnState::Left;
                     return None;
                 }
-                self.state = State::Running;
+                self.state = TurnState::Running;
                 self.executor.keep_a_spare_thread();
             }
         }
@@ -85,11 +86,11 @@ impl Turn<'_> {
             let limit = self.dispatcher.most_runners();
             match self.dispatcher.queue.take(limit, self.executor.is_turn_over(), || self.now()) {
                 // The client has left: the application is not called.
-                TakeResult::Request(exchange, _) if exchange.client_gone() => drop(exchange),
+                TakeResult::Request(exchange, _) if exchange.response().is_gone() => drop(exchange),
                 TakeResult::Request(mut exchange, _) if exchange.is_cancelled() => exchange.note_cancelled(),
                 TakeResult::Request(exchange, now) => return Some(self.take_up(exchange, now)),
                 TakeResult::Left { requests_wait } => {
-                    self.state = State::Left;
+                    self.state = TurnState::Left;
                     if requests_wait {
                         self.executor.wake_runners();
                     }
@@ -179,11 +180,11 @@ impl Drop for Turn<'_> {
             return;
         }
         match self.state {
-            State::Left => {}
+            TurnState::Left => {}
             // The application does not want a request.
-            State::Entering(..) => self.dispatcher.queue.turn_back(),
+            TurnState::Entering(..) => self.dispatcher.queue.turn_back(),
             // The application unwound out of its turn, or the greenlet must not take another request.
-            State::Running => {
+            TurnState::Running => {
                 if self.dispatcher.queue.leave() {
                     self.executor.wake_runners();
                 }

@@ -8,19 +8,21 @@ use std::time::Duration;
 
 use loom::thread;
 use tailrace_http::body_encoder::BodyEncoder;
+use tailrace_os::clock::{Millis, NEVER};
+use tailrace_os::model::Exclusive;
+use tailrace_os::socket::Io;
+use tailrace_os::sync::atomic::{AtomicBool, Ordering};
+use tailrace_os::sync::{Condvar, Mutex, lock, wait};
 
 use super::explore;
 use crate::connection::ownership::{GONE, Ownership, WRITE};
 use crate::executor::{greenlets, threads};
-use crate::os::clock::{Millis, NEVER};
-use crate::os::model::Exclusive;
-use crate::os::socket::Io;
-use crate::os::sync::atomic::{AtomicBool, Ordering};
-use crate::os::sync::{Condvar, Mutex, lock, wait};
 use crate::request::memory::ClientMemory;
-use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Output, Room};
+use crate::response::coalescing::{Delay, DelayedOpening};
+use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Output};
+use crate::response::outbox::{DeliveryLimits, Flush, Room, TimeOut};
 use crate::response::policy::Policy;
-use crate::response::sending::{DeliveryLimits, Flush, Produced, Progress, TimeOut};
+use crate::response::send_state::{Produced, Progress};
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
 
@@ -224,9 +226,18 @@ impl Connection {
         assert!(self.delivery.wait_for_room(&self.limits, Duration::MAX, || Duration::MAX));
     }
 
+    fn ask_for_room(&self) -> Room {
+        let outbox = self.delivery.outbox();
+        let room = outbox.room(&self.limits);
+        if room == Room::Later {
+            self.waits.store(true, Ordering::SeqCst);
+        }
+        room
+    }
+
     fn wait_as_a_greenlet(&self) {
         loop {
-            match self.delivery.ask_for_room(&self.limits, || self.waits.store(true, Ordering::SeqCst)) {
+            match self.ask_for_room() {
                 Room::Never => unreachable!(),
                 Room::Now => return,
                 Room::Later => {}
@@ -240,7 +251,7 @@ impl Connection {
 
     /// The runner: ends the response, and the connection continues.
     fn finish(&self) {
-        let end = self.delivery.end(&self.limits);
+        let end = self.delivery.outbox().end(&self.limits);
         self.stage.with(|stage| *stage = Stage::Flushing);
         if end.is_left {
             self.mailbox.put(|mail| mail.left = true);
@@ -438,7 +449,7 @@ fn time_out(policy: Policy, room: usize) {
         accepted = connection.give(b"cd", true);
     }
     let time_out = deadline.join().unwrap();
-    let end = connection.delivery.end(&connection.limits);
+    let end = connection.delivery.outbox().end(&connection.limits);
     let stream = lock(&connection.stream.0);
     let sent = stream.sent.strip_prefix(b"1").unwrap_or(&stream.sent);
     match time_out {
@@ -469,14 +480,17 @@ fn a_runner_that_waits_for_room_is_woken_by_the_deadline() {
 fn a_delayed_opening_is_sent_once_by_its_producer_or_by_a_tick() {
     explore("delivery: a delayed opening", 3, || {
         let connection = Arc::new(Connection { has_two_pollers: true, ..Connection::new(threads::POLICY, 100, 100) });
-        assert!(connection.delivery.open(b"chunked ", 200, BodyEncoder::CHUNKED, b"ab", &connection.limits));
+        assert_eq!(
+            connection.delivery.outbox().open(b"chunked ", 200, BodyEncoder::CHUNKED, b"ab", &connection.limits),
+            Delay::Delayed
+        );
         let ticker = connection.clone();
         let ticker = thread::spawn(move || {
             let (_, after) = ticker.delivery.tick(&ticker.limits, &*ticker);
             ticker.follow_up(after);
             ticker.poll();
         });
-        let is_whole = connection.delivery.close(|| Some(b"length "));
+        let is_whole = connection.delivery.outbox().close(|| Some(b"length ")) == DelayedOpening::Here;
         connection.send(if is_whole { b"" } else { b"end" }, true);
         connection.finish();
         connection.mailbox.put(|mail| mail.has_ended = true);

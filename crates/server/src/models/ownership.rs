@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use loom::thread;
+use tailrace_os::model::Exclusive;
+use tailrace_os::sync::atomic::{AtomicU32, Ordering};
 
 use super::explore;
 use crate::connection::ownership::{Bits, GONE, Ownership, READ, WRITE};
-use crate::os::model::Exclusive;
-use crate::os::sync::atomic::{AtomicU32, Ordering};
 
 /// A connection whose owners note the events that they have seen.
 struct Connection {

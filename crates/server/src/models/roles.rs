@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use loom::thread;
+use tailrace_os::clock::Load;
+use tailrace_os::model::Exclusive;
+use tailrace_os::sync::{Condvar, Mutex, lock, wait};
 
 use super::explore;
 use crate::executor::threads::leadership::{Leadership, Term};
 use crate::executor::threads::roles::{Role, Roles, Watched};
-use crate::os::clock::Load;
-use crate::os::model::Exclusive;
-use crate::os::sync::{Condvar, Mutex, lock, wait};
 
 /// Data that only the leader touches.
 #[derive(Default)]
@@ -42,7 +42,7 @@ fn two_threads_never_lead_at_once() {
         let is_kept = (0..2).all(|_| {
             work.lead();
             leadership.lend(&mut term);
-            leadership.resume(&mut term)
+            leadership.try_resume(&mut term)
         });
         if is_kept {
             work.lead();
@@ -82,7 +82,7 @@ struct Server {
 impl Server {
     fn of(threads: usize) -> Arc<Self> {
         let server = Arc::new(Self::default());
-        (0..threads).for_each(|_| drop(server.roles.join()));
+        (0..threads).for_each(|_| _ = server.roles.join());
         server
     }
 
@@ -117,13 +117,13 @@ impl Server {
             return self.roles.end();
         }
         drop(away);
-        assert!(self.roles.lend(&mut term, at_once), "another thread is free");
+        assert!(self.roles.try_lend(&mut term, at_once), "another thread is free");
         let mut away = lock(&self.away);
         while *away < leaders {
             away = wait(&self.came, away);
         }
         drop(away);
-        assert!(!self.roles.resume(&mut term), "a thread kept the lead while its application waited");
+        assert!(!self.roles.try_resume(&mut term), "a thread kept the lead while its application waited");
     }
 }
 
@@ -170,7 +170,7 @@ fn a_leader_that_lends_and_resumes_leads_alone() {
             for _ in 0..2 {
                 server.work.lead();
                 // The application of the other thread may run itself; then no thread can take over.
-                if server.roles.lend(&mut term, false) && !server.roles.resume(&mut term) {
+                if server.roles.try_lend(&mut term, false) && !server.roles.try_resume(&mut term) {
                     return;
                 }
             }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use loom::thread;
+use tailrace_os::clock;
+use tailrace_os::model::Exclusive;
 
 use super::explore;
 use crate::dispatch::admission::Verdict;
 use crate::dispatch::run_queue::{RunQueue, TakeResult};
-use crate::os::clock;
-use crate::os::model::Exclusive;
 
 struct Server {
     queue: RunQueue<usize>,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use loom::thread;
+use tailrace_os::sync::atomic::{AtomicBool, Ordering};
 
 use super::explore;
 use crate::executor::greenlets::wakeup::{Look, Wakeup};
-use crate::os::sync::atomic::{AtomicBool, Ordering};
 
 fn wakeup() -> Arc<Wakeup> {
     Arc::new(Wakeup::new().unwrap())
@@ -20,7 +20,7 @@ fn no_ticket_is_lost() {
         let wakeup = wakeup();
         let reporters = [1, 2].map(|ticket| {
             let wakeup = wakeup.clone();
-            thread::spawn(move || assert!(wakeup.report_ticket(ticket)))
+            thread::spawn(move || assert!(wakeup.try_report_ticket(ticket)))
         });
         let mut tickets = Vec::new();
         while tickets.len() < 2 {

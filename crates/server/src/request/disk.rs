@@ -1,7 +1,7 @@
 //! Threads for file operations, which may block for as long as a disk takes: the I/O thread hands them over and
 //! continues.
 //!
-//! A thread is started when a task is added and no thread is idle, up to [`THREADS`]; it ends when it has had nothing
+//! A thread is started when a task is added and no thread is idle, up to [`Disk::THREADS`]; it ends when it has had nothing
 //! to do for [`IDLE`]. These threads never hold the interpreter. A task owns what it works on, and no lock is held
 //! while it runs. Any thread hands tasks over. A forked child has none of these threads: a task runs in its caller
 //! there.
@@ -13,22 +13,20 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, IntoRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::os::descriptor::is_among_the_last;
-use crate::os::file;
-use crate::os::mapping;
-use crate::os::process::{self, Process};
-use crate::os::sync::lock;
-use crate::os::sync::wait_for;
+use tailrace_os::descriptor::is_among_the_last;
+use tailrace_os::file;
+use tailrace_os::mapping;
+use tailrace_os::process;
+use tailrace_os::process::Process;
+use tailrace_os::sync::lock;
+use tailrace_os::sync::wait_for;
 
-/// Maximum number of threads. The temporary folder is one disk, and waiting for it takes no processor time.
-pub(crate) const THREADS: usize = 8;
 /// How long a thread waits for the next task before it ends.
 const IDLE: Duration = Duration::from_secs(5);
-/// Bytes of a thread's stack: system calls on files need little, and compressing a file less than 64 KiB.
-pub(crate) const STACK: usize = 256 * 1024;
 
 /// Maximum number of empty files that are kept for reuse. If many files were deleted in the last minutes, a new file
 /// takes two to three times the processor time, because ext4 does not reuse their numbers so soon, and passes over each
@@ -37,8 +35,44 @@ const SPARE: usize = 32;
 
 type Task = Box<dyn FnOnce() + Send>;
 
+/// Bytes that all temporary files of one kind together may have, and have. Any thread.
+pub(crate) struct Quota {
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl Quota {
+    pub(crate) fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { limit, used: AtomicU64::new(0) })
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Acquire)
+    }
+
+    /// The number of bytes by which `more` bytes exceed the limit.
+    pub(crate) fn excess(&self, more: u64) -> u64 {
+        self.used().saturating_add(more).saturating_sub(self.limit)
+    }
+
+    /// False: they exceed the limit, and nothing is reserved.
+    #[must_use]
+    pub(crate) fn reserve(&self, bytes: u64) -> bool {
+        let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.limit);
+        self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    pub(crate) fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::AcqRel);
+    }
+}
+
 #[derive(Default)]
-struct Queue {
+struct TaskQueue {
     tasks: VecDeque<Task>,
     threads: usize,
     idle: usize,
@@ -46,14 +80,14 @@ struct Queue {
 }
 
 #[derive(Default)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct Tasks {
+    queue: Mutex<TaskQueue>,
     added: Condvar,
 }
 
 /// The threads for file operations of one server.
-pub(crate) struct Disk {
-    shared: Arc<Shared>,
+pub struct Disk {
+    shared: Arc<Tasks>,
     /// The process that has the threads.
     process: Process,
     /// Where temporary files are made.
@@ -62,9 +96,20 @@ pub(crate) struct Disk {
     spare: Mutex<Vec<File>>,
 }
 
+impl Default for Disk {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Disk {
+    /// Maximum number of threads. The temporary folder is one disk, and waiting for it takes no processor time.
+    pub const THREADS: usize = 8;
+    /// Bytes of a thread's stack: system calls on files need little, and compressing a file less than 64 KiB.
+    pub const STACK: usize = 256 * 1024;
+
     /// Starts no thread.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         // Read at startup: reading the environment while the application changes it is not safe.
         Self { shared: Arc::default(), process: Process::here(), folder: std::env::temp_dir(), spare: Mutex::default() }
     }
@@ -80,7 +125,7 @@ impl Disk {
     }
 
     /// Lets a thread run `task`, after the queued tasks. If no thread can be started, the caller runs it.
-    pub(crate) fn run(&self, task: impl FnOnce() + Send + 'static) {
+    pub fn run(&self, task: impl FnOnce() + Send + 'static) {
         // Before the lock, which another thread may have held while the process was forked.
         if !self.process.is_here() {
             return task();
@@ -92,16 +137,16 @@ impl Disk {
             self.shared.added.notify_one();
             return;
         }
-        if queue.threads >= THREADS {
+        if queue.threads >= Disk::THREADS {
             return;
         }
         // The lock is held while the thread is started, so that no task is left waiting without a thread. A caller that
         // cannot start one runs its own task, and no task of another caller, which may take locks that this caller
         // holds.
         let shared = self.shared.clone();
-        let thread = std::thread::Builder::new().name(String::from("tailrace-disk")).stack_size(STACK);
+        let thread = std::thread::Builder::new().name(String::from("tailrace-disk")).stack_size(Disk::STACK);
         // A thread that gets no memory for its thread-local variables ends the process.
-        if mapping::is_thread_possible(STACK) && thread.spawn(move || shared.work()).is_ok() {
+        if mapping::is_thread_possible(Disk::STACK) && thread.spawn(move || shared.work()).is_ok() {
             queue.threads += 1;
         } else if queue.threads == 0 {
             let own = queue.tasks.pop_back();
@@ -164,7 +209,7 @@ fn forget(file: File) {
     let _ = file.into_raw_fd();
 }
 
-impl Shared {
+impl Tasks {
     /// The body of a thread.
     fn work(&self) {
         let mut queue = lock(&self.queue);
@@ -199,6 +244,8 @@ pub struct TemporaryFile {
     disk: Option<Arc<Disk>>,
     /// The process whose forked children do not get the file; `None`: they get it.
     keeper: Option<Process>,
+    /// The bytes reserved for it, which it returns when it is dropped.
+    reserved: Option<(Arc<Quota>, u64)>,
 }
 
 impl TemporaryFile {
@@ -215,7 +262,17 @@ impl TemporaryFile {
                 file
             }
         };
-        Ok(Self { file: Some(file), disk: Some(disk.clone()), keeper: Some(Process::here()) })
+        Ok(Self { file: Some(file), disk: Some(disk.clone()), keeper: Some(Process::here()), reserved: None })
+    }
+
+    /// Reserves so many more bytes for it. False: they exceed the limit.
+    #[must_use]
+    pub(crate) fn try_reserve(&mut self, quota: &Arc<Quota>, bytes: u64) -> bool {
+        let may = quota.reserve(bytes);
+        if may {
+            self.reserved.get_or_insert_with(|| (quota.clone(), 0)).1 += bytes;
+        }
+        may
     }
 
     /// From now on, children that the application forks have the file, too.
@@ -231,7 +288,7 @@ impl TemporaryFile {
 /// A file that is closed by the thread that drops it.
 impl From<File> for TemporaryFile {
     fn from(file: File) -> Self {
-        Self { file: Some(file), disk: None, keeper: None }
+        Self { file: Some(file), disk: None, keeper: None, reserved: None }
     }
 }
 
@@ -257,6 +314,9 @@ impl DerefMut for TemporaryFile {
 
 impl Drop for TemporaryFile {
     fn drop(&mut self) {
+        if let Some((quota, bytes)) = self.reserved.take() {
+            quota.give_back(bytes);
+        }
         let (Some(file), Some(disk)) = (self.file.take(), &self.disk) else { return };
         match self.keeper {
             Some(keeper) if !keeper.is_here() => forget(file),
@@ -280,15 +340,16 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use super::{Disk, SPARE, THREADS, TemporaryFile};
-    use crate::os::sync::lock;
+    use tailrace_os::sync::lock;
+
+    use super::{Disk, SPARE, TemporaryFile};
 
     #[test]
     fn a_task_waits_for_another_one_only_if_all_threads_are_busy() {
         let disk = Disk::new();
         assert_eq!(lock(&disk.shared.queue).threads, 0);
-        let gate = Arc::new(Barrier::new(THREADS + 1));
-        for _ in 0..THREADS {
+        let gate = Arc::new(Barrier::new(Disk::THREADS + 1));
+        for _ in 0..Disk::THREADS {
             let gate = gate.clone();
             disk.run(move || {
                 gate.wait();
@@ -296,7 +357,7 @@ mod tests {
         }
         let (done, is_done) = mpsc::channel();
         disk.run(move || done.send(()).unwrap());
-        assert_eq!(lock(&disk.shared.queue).threads, THREADS);
+        assert_eq!(lock(&disk.shared.queue).threads, Disk::THREADS);
         assert!(is_done.try_recv().is_err());
         gate.wait();
         is_done.recv().unwrap();
@@ -343,12 +404,12 @@ mod tests {
         shared.share();
         drop(shared);
         let (done, is_done) = mpsc::channel();
-        for _ in 0..2 * THREADS {
+        for _ in 0..2 * Disk::THREADS {
             let done = done.clone();
             disk.run(move || done.send(()).unwrap());
         }
         drop(done);
-        assert_eq!(is_done.iter().count(), 2 * THREADS);
+        assert_eq!(is_done.iter().count(), 2 * Disk::THREADS);
         assert!(lock(&disk.spare).is_empty());
     }
 
@@ -374,7 +435,7 @@ mod tests {
     fn a_task_that_panics_does_not_end_its_thread() {
         let disk = Disk::new();
         let (done, is_done) = mpsc::channel();
-        for _ in 0..THREADS {
+        for _ in 0..Disk::THREADS {
             disk.run(|| std::panic::resume_unwind(Box::new(())));
         }
         disk.run(move || done.send(()).unwrap());

@@ -5,52 +5,56 @@
 
 use std::time::Duration;
 
-use tailrace_http::identity::{IdField, TraceParent, trace_id, uuid_v7};
+use tailrace_http::identity::{
+    IdField, Sampling, TRACEPARENT, TraceParent, Traced, id_text, only_field, trace_of, uuid_v7,
+};
 use tailrace_http::query::QueryMasking;
 use tailrace_http::request_head::{Field, Span};
+use tailrace_os::random::draw;
 
-use crate::os::random::draw;
-use crate::request::{Request, Traced};
-
-/// The field that says where a request is in its trace.
-const TRACEPARENT: &[u8] = b"traceparent";
+use crate::request::Request;
 
 impl Request {
     /// Notes the id of the request. `is_trusted`: the sender of the fields may state it. `now`: time since 1970, for a
-    /// new id. False: the system has no memory for a new id.
+    /// new id. `None`: the system has no memory for a new id.
     #[inline(never)]
-    pub(crate) fn identify(&mut self, field: &IdField, is_trusted: bool, now: Duration) -> bool {
+    pub(crate) fn identify(&mut self, field: &IdField, is_trusted: bool, now: Duration) -> Option<()> {
         if let Some(id) = field.take(&self.bytes, &mut self.head.fields, is_trusted) {
             self.id = id;
-            return true;
+            return Some(());
         }
         let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        let Some(id) = self.add_field(field.name(), &uuid_v7(millis, draw())) else { return false };
-        self.id = id;
-        true
+        self.id = self.add_field(field.name(), &uuid_v7(millis, draw()))?;
+        Some(())
     }
 
     /// Decides whether the request is traced, and tells the application by `traceparent`: its parent is the span that the
     /// server makes of the application.
     ///
-    /// `is_trusted`: the sender of the fields decides, if it states a trace; otherwise this `share` of requests is traced,
-    /// whatever it asks for. False: the system has no memory for the field.
+    /// `is_trusted`: the sender of the fields may decide, if it states a trace. `None`: the system has no memory for
+    /// the field.
     #[inline(never)]
-    pub(crate) fn join_trace(&mut self, share: f64, is_trusted: bool) -> bool {
-        let stated = self.only(TRACEPARENT).and_then(TraceParent::read);
-        let is_sampled = match stated {
-            // The application is to see what a sender that does not record has stated.
-            Some(TraceParent { is_sampled: false, .. }) if is_trusted => return true,
-            Some(_) if is_trusted => true,
-            _ => is_drawn(share, draw()),
-        };
-        // An id of zeros is none.
-        let drawn = draw();
-        let (span, application) = ((drawn as u64).max(1), ((drawn >> 64) as u64).max(1));
+    pub(crate) fn join_trace(&mut self, sampling: Sampling, is_trusted: bool) -> Option<()> {
+        let stated = only_field(&self.bytes, &self.head.fields, TRACEPARENT).and_then(TraceParent::read);
         let (trace, parent) = match stated {
             Some(stated) => (stated.trace, stated.parent),
             None => (draw().max(1), 0),
         };
+        let is_sampled = match stated {
+            Some(stated) if is_trusted && sampling.is_parent_based => {
+                // The application is to see what a sender that does not record has stated.
+                if !stated.is_sampled {
+                    return Some(());
+                }
+                true
+            }
+            // A client that chooses the id must not choose to be traced.
+            Some(_) if !is_trusted => sampling.takes(draw()),
+            _ => sampling.takes(trace),
+        };
+        // An id of zeros is none.
+        let drawn = draw();
+        let (span, application) = ((drawn as u64).max(1), ((drawn >> 64) as u64).max(1));
         if is_sampled {
             self.traced = Some(Traced { trace, parent, span, application });
         }
@@ -61,7 +65,7 @@ impl Request {
             let is_state = stated.is_none() && name.eq_ignore_ascii_case(b"tracestate");
             !is_state && !name.eq_ignore_ascii_case(TRACEPARENT)
         });
-        self.add_field(TRACEPARENT, &TraceParent { trace, parent: application, is_sampled }.write()).is_some()
+        self.add_field(TRACEPARENT, &TraceParent { trace, parent: application, is_sampled }.write()).map(drop)
     }
 
     /// Adds a field. Returns its value; `None`: the system has no memory for it.
@@ -74,14 +78,6 @@ impl Request {
         let value = Span { start: middle, end };
         self.head.fields.push(Field { name: Span { start, end: middle }, value });
         Some(value)
-    }
-
-    /// The value of the only field of this name.
-    fn only(&self, name: &[u8]) -> Option<&[u8]> {
-        let is_one = |field: &&Field| field.name.of(&self.bytes).eq_ignore_ascii_case(name);
-        let mut fields = self.head.fields.iter().filter(is_one);
-        let field = fields.next()?;
-        if fields.next().is_some() { None } else { Some(field.value.of(&self.bytes)) }
     }
 
     /// Method and target, printable, without the values that `masking` hides; then the id and the trace, if it has them.
@@ -98,23 +94,7 @@ impl Request {
     /// The trace to which the request belongs, as its only `traceparent` states it.
     #[must_use]
     pub fn trace(&self) -> Option<&[u8]> {
-        self.only(TRACEPARENT).and_then(trace_id)
-    }
-}
-
-/// Whether a random number is in this share of all.
-fn is_drawn(share: f64, random: u128) -> bool {
-    // 53 bits, as many as the number has; so a share of 1 has all of them.
-    ((random as u64 >> 11) as f64) < share * (1u64 << 53) as f64
-}
-
-/// What follows a request's method and target in the log; empty: nothing.
-pub(crate) fn id_text(id: &[u8], trace: Option<&[u8]>) -> String {
-    match (id, trace) {
-        ([], None) => String::new(),
-        ([], Some(trace)) => format!(" (trace {})", trace.escape_ascii()),
-        (id, None) => format!(" (id {})", id.escape_ascii()),
-        (id, Some(trace)) => format!(" (id {}, trace {})", id.escape_ascii(), trace.escape_ascii()),
+        trace_of(&self.bytes, &self.head.fields)
     }
 }
 
@@ -124,11 +104,11 @@ mod tests {
     use std::time::Duration;
 
     use tailrace_http::head::{HeadParser, HeadStep};
-    use tailrace_http::identity::{IdField, TraceParent};
+    use tailrace_http::identity::{IdField, Sampling, TRACEPARENT, TraceParent, only_field};
     use tailrace_http::limits::Limits;
     use tailrace_http::query::QueryMasking;
 
-    use super::{Request, TRACEPARENT, id_text, is_drawn};
+    use super::Request;
 
     fn request(lines: &str) -> Request {
         let mut request =
@@ -141,7 +121,7 @@ mod tests {
     fn identified(lines: &str, is_trusted: bool) -> Request {
         let mut request = request(lines);
         let field = IdField::named("X-Request-ID").unwrap();
-        assert!(request.identify(&field, is_trusted, Duration::from_millis(0x017f_22e2_79b0)));
+        request.identify(&field, is_trusted, Duration::from_millis(0x017f_22e2_79b0)).unwrap();
         request
     }
 
@@ -168,12 +148,16 @@ mod tests {
 
     fn traced(lines: &str, share: f64, is_trusted: bool) -> Request {
         let mut request = request(lines);
-        assert!(request.join_trace(share, is_trusted));
+        request.join_trace(Sampling { share, is_parent_based: true }, is_trusted).unwrap();
         request
     }
 
+    fn only<'a>(request: &'a Request, name: &[u8]) -> Option<&'a [u8]> {
+        only_field(&request.bytes, &request.head.fields, name)
+    }
+
     fn told(request: &Request) -> TraceParent {
-        TraceParent::read(request.only(TRACEPARENT).unwrap()).unwrap()
+        TraceParent::read(only(request, TRACEPARENT).unwrap()).unwrap()
     }
 
     #[test]
@@ -186,7 +170,7 @@ mod tests {
         let wanted = TraceParent { trace: found.trace, parent: found.application, is_sampled: true };
         assert_eq!(told(&request), wanted);
         assert_ne!(found.application, found.span);
-        assert!(request.only(b"tracestate").is_some());
+        assert!(only(&request, b"tracestate").is_some());
         let off = lines.replace("-01\r", "-00\r");
         let request = traced(&off, 1.0, true);
         assert_eq!(request.traced, None);
@@ -198,6 +182,21 @@ mod tests {
     }
 
     #[test]
+    fn the_flag_of_a_trusted_sender_can_be_ignored() {
+        for flag in ["00", "01"] {
+            let line = format!("Traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-{flag}\r\n");
+            // The last half of the id is 0.64 of all.
+            for (share, wanted) in [(0.0, false), (0.63, false), (0.65, true), (1.0, true)] {
+                let mut request = request(&line);
+                request.join_trace(Sampling { share, is_parent_based: false }, true).unwrap();
+                assert_eq!(request.traced.is_some(), wanted, "{flag} {share}");
+                assert_eq!(told(&request).is_sampled, wanted);
+                assert_ne!(told(&request).parent, 0x00f0_67aa_0ba9_02b7);
+            }
+        }
+    }
+
+    #[test]
     fn a_request_without_a_valid_trace_begins_one() {
         let valid = "TraceParent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n";
         for lines in [String::new(), valid.repeat(2), valid.replace("01\r", "1\r")] {
@@ -206,23 +205,15 @@ mod tests {
             assert_eq!(found.parent, 0);
             assert_eq!((told(&one).trace, told(&one).parent), (found.trace, found.application));
             assert_ne!(found.trace, other.traced.unwrap().trace);
-            assert_eq!(one.only(b"tracestate"), None);
+            assert_eq!(only(&one, b"tracestate"), None);
             // What was parsed before is still where it was.
             assert_eq!(one.head.target.of(&one.bytes), b"/a");
         }
     }
 
     #[test]
-    fn a_share_of_the_others_is_traced() {
-        assert!(is_drawn(1.0, u128::MAX) && is_drawn(0.5, 0) && is_drawn(0.5, (1 << 63) - 1));
-        assert!(!is_drawn(0.0, 0) && !is_drawn(0.5, 1 << 63));
-    }
-
-    #[test]
     fn id_and_trace_follow_the_target_if_there_are_any() {
         assert_eq!(request("Host: a\r\n").line(QueryMasking::Secrets), "GET /a");
-        let texts = [id_text(b"", None), id_text(b"a\xff", None), id_text(b"", Some(b"b")), id_text(b"a", Some(b"b"))];
-        assert_eq!(texts, ["", " (id a\\xff)", " (trace b)", " (id a, trace b)"]);
     }
 
     #[test]

@@ -14,7 +14,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::os::sync::lock;
+use tailrace_os::sync::lock;
+
 use crate::request::pool::Pool;
 
 /// Unused segments of request bodies may use 1/16 of the limit. They are not counted: they are released when no body
@@ -70,7 +71,7 @@ impl ClientMemory {
         self.counted().saturating_add(more) <= self.limit
     }
 
-    /// The same for bytes that are optional but save work: they may not use the last quarter of the limit.
+    /// True when there is room for bytes that only save work: they may not use the last quarter of the limit.
     pub(crate) fn has_room_to_spare(&self, more: usize) -> bool {
         self.counted().saturating_add(more) <= self.limit - self.limit / 4
     }
@@ -170,6 +171,15 @@ impl Budget {
     }
 }
 
+/// Every owner keeps the budget alive until it has released its charge, so nothing stays charged after the last.
+#[cfg(debug_assertions)]
+impl Drop for Budget {
+    fn drop(&mut self) {
+        let left = self.used();
+        assert!(left == 0 || std::thread::panicking(), "{left} bytes of client memory are still charged");
+    }
+}
+
 /// What one owner has charged; released when it is dropped. The default belongs to no budget and charges nothing.
 #[derive(Default)]
 pub(crate) struct Charge {
@@ -198,7 +208,7 @@ impl Charge {
         self.bytes = bytes;
     }
 
-    /// The same; the charge belongs to this budget from now on if it belonged to none.
+    /// Sets the number of bytes. The charge belongs to this budget from now on if it belonged to none.
     pub(crate) fn set_in(&mut self, budget: &Arc<Budget>, bytes: usize) {
         self.budget.get_or_insert_with(|| budget.clone());
         self.set(bytes);
@@ -227,12 +237,17 @@ mod tests {
 
     use super::{Budget, Charge, ClientMemory};
 
+    fn charged(budget: &Arc<Budget>, bytes: usize) -> Charge {
+        let mut charge = Charge::new(budget.clone());
+        charge.set(bytes);
+        charge
+    }
+
     #[test]
     fn all_kinds_together_have_one_limit() {
         let memory = ClientMemory::new(1_000, 500);
-        memory.requests.charge(200);
-        memory.bodies.charge(300);
-        memory.responses.charge(200);
+        let budgets = [(&memory.requests, 200), (&memory.bodies, 300), (&memory.responses, 200)];
+        let _charges = budgets.map(|(budget, bytes)| charged(budget, bytes));
         assert!(memory.has_room(300) && !memory.has_room(301));
         assert!(memory.has_room_to_spare(50) && !memory.has_room_to_spare(51));
         assert_eq!((memory.excess(0), memory.excess(301)), (0, 126));
@@ -242,23 +257,23 @@ mod tests {
     #[test]
     fn responses_beyond_their_limit_take_no_memory_from_requests() {
         let memory = ClientMemory::new(1_000, 400);
-        memory.responses.charge(400);
+        let mut charge = charged(&memory.responses, 400);
         assert!(!memory.is_response_limit_exceeded() && !memory.is_enough_of_responses_freed());
         assert_eq!(memory.excess(0), 0);
-        memory.responses.charge(5_000);
+        charge.set(5_400);
         assert!(memory.is_response_limit_exceeded());
         assert!(memory.has_room(600) && !memory.has_room(601) && !memory.has_room_for_response(0));
         assert_eq!((memory.used(), memory.excess(600)), (5_400, 125));
-        memory.responses.give_back(5_049);
+        charge.set(351);
         assert!(!memory.is_enough_of_responses_freed());
-        memory.responses.give_back(1);
+        charge.set(350);
         assert!(memory.is_enough_of_responses_freed());
     }
 
     #[test]
     fn a_quarter_of_the_limit_is_for_requests_whatever_responses_may_use() {
         let memory = ClientMemory::new(1_000, 2_000);
-        memory.responses.charge(2_000);
+        let _charge = charged(&memory.responses, 2_000);
         assert!(memory.has_room(250) && !memory.has_room(251));
     }
 
@@ -291,10 +306,8 @@ mod tests {
     #[test]
     fn a_charge_is_given_back_when_it_is_dropped() {
         let budget = Arc::new(Budget::default());
-        let mut first = Charge::new(budget.clone());
-        let mut second = Charge::new(budget.clone());
-        first.set(100);
-        second.set(50);
+        let mut first = charged(&budget, 100);
+        let second = charged(&budget, 50);
         first.set(20);
         assert_eq!(second.all(), 70);
         drop(first);

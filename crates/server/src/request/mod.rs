@@ -4,7 +4,6 @@ pub(crate) mod disk;
 pub(crate) mod identity;
 pub(crate) mod memory;
 pub(crate) mod part;
-pub(crate) mod peer;
 pub(crate) mod pool;
 pub(crate) mod protocol;
 pub(crate) mod segments;
@@ -16,12 +15,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tailrace_http::framing::RequestFraming;
+use tailrace_http::identity::Traced;
+use tailrace_http::peer::Peer;
 use tailrace_http::query::QueryMasking;
 use tailrace_http::request_head::{RequestHead, Span};
+use tailrace_observe::shown_request::ShownRequest;
 use tailrace_tls::facts::Facts;
 
 use crate::request::disk::TemporaryFile;
-use crate::request::peer::Peer;
 use crate::request::segments::Segments;
 use crate::request::stream::BodyStream;
 
@@ -47,24 +48,24 @@ pub struct Request {
 }
 
 impl Request {
+    /// What is shown of it.
+    #[inline]
+    pub(crate) fn shown(&self) -> ShownRequest<'_> {
+        ShownRequest {
+            bytes: &self.bytes,
+            head: &self.head,
+            peer: &self.peer,
+            id: self.id(),
+            traced: self.traced,
+            is_encrypted: self.tls.is_some(),
+        }
+    }
+
     /// Method and target, printable, without the values that `masking` hides.
     pub(crate) fn name(&self, masking: QueryMasking) -> String {
         let (method, target) = (self.head.method.of(&self.bytes), self.head.target.of(&self.bytes));
         format!("{} {}", method.escape_ascii(), masking.shown(target).escape_ascii())
     }
-}
-
-/// A request of which spans are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traced {
-    /// The trace; not 0.
-    pub trace: u128,
-    /// The span of the sender; 0: the trace begins here.
-    pub parent: u64,
-    /// The span of the request.
-    pub span: u64,
-    /// The span of the application.
-    pub application: u64,
 }
 
 /// A client in words: address and port, or the address if the port is not known. Empty: it is on a UNIX socket.

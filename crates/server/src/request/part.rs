@@ -1,6 +1,6 @@
 //! The parts of a request that may be incomplete, and the refusals for each.
 
-use tailrace_http::limits::Refusal;
+use tailrace_http::limits::{Exceeded, Refusal};
 
 /// The part of a request that is being received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,8 @@ impl Part {
     /// The refusal of a request in which this part was too slow.
     pub(crate) fn late(self) -> Refusal {
         match self {
-            Self::Head => Refusal::new(408, "The request head did not arrive in time."),
-            Self::Body => Refusal::new(408, "The request body did not arrive in time."),
+            Self::Head => Refusal::beyond(408, "The request head did not arrive in time.", Exceeded::HeaderTime),
+            Self::Body => Refusal::beyond(408, "The request body did not arrive in time.", Exceeded::BodyTime),
         }
     }
 }

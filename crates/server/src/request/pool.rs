@@ -8,8 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::os::clock::Millis;
-use crate::os::mapping::{self, Mapping};
+use tailrace_os::clock::Millis;
+use tailrace_os::mapping;
+use tailrace_os::mapping::Mapping;
 
 /// Size of a segment.
 pub(crate) const SEGMENT: usize = 256 * 1024;
@@ -97,7 +98,7 @@ impl Pool {
     /// Number of free segments.
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
-        crate::os::sync::lock(&self.free).len()
+        tailrace_os::sync::lock(&self.free).len()
     }
 }
 

@@ -1,13 +1,10 @@
-//! What the bytes of a connection mean, in both directions: the seam between connections and responses on one side, and
-//! the format of their bytes on the other.
+//! What the bytes of a request mean: the seam between connections and the formats of requests.
 //!
-//! A connection reads a head until it is complete, then a body by a decoder. A response is a head, then a body by an
-//! encoder, which is a value: no block of a body takes a dynamic call. Which format a connection has is a property of
-//! the listener that accepted it. Any thread; an implementation has no state of its own.
+//! A connection reads a head until it is complete, then a body by a decoder. A response has the form of HTTP/1 in each
+//! format, and [`RequestFacts`] says in which it is sent. Which format a connection has is a property of the listener that
+//! accepted it. Any thread; an implementation has no state of its own.
 
-use tailrace_http::body::BodyDecoder;
-use tailrace_http::encode::{self, OwnFields, ResponseHead};
-use tailrace_http::framing::{self, BodyLength, RequestFacts, RequestFraming, ResponseFraming};
+use tailrace_http::framing::{self, RequestFacts, RequestFraming};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::{Limits, Refusal};
 use tailrace_http::request_head::RequestHead;
@@ -15,7 +12,7 @@ use tailrace_http::trust::Trust;
 use tailrace_http::uwsgi;
 
 use crate::request::Request;
-use crate::request::peer::Scheme;
+use tailrace_http::forwarded::Scheme;
 
 const NOT_TRUSTED: Refusal =
     Refusal::new(403, "Only trusted proxies may send uwsgi requests here: name this one in --trusted-proxies.");
@@ -29,13 +26,8 @@ pub(crate) enum NotAdmitted {
     Malformed(Refusal),
 }
 
-/// A format of connections.
-pub(crate) trait Protocol: Requests + Responses {}
-
-impl<P: Requests + Responses> Protocol for P {}
-
 /// A format of requests.
-pub(crate) trait Requests: Send + Sync {
+pub(crate) trait Protocol: Send + Sync {
     /// Continues to parse a head. `bytes` is all of it that has arrived; `parser` holds how far it was parsed before.
     /// The result does not depend on the parts in which the head arrives.
     fn parse_head(&self, parser: &mut HeadParser, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep;
@@ -56,65 +48,17 @@ pub(crate) trait Requests: Send + Sync {
     /// The head is ambiguous or malformed, or asks for what this server refuses.
     fn framing(&self, bytes: &[u8], head: &RequestHead, limits: &Limits) -> Result<RequestFraming, Refusal>;
 
-    /// A decoder for a body of this length, which may have `most` bytes.
-    fn body(&self, length: BodyLength, most: u64) -> BodyDecoder;
-
     /// What the framing of the response depends on.
     fn facts(&self, bytes: &[u8], head: &RequestHead, framing: &RequestFraming) -> RequestFacts;
 
-    /// The same for a request that is refused; `head` may be incomplete.
+    /// What the response to a refused request depends on; `head` may be incomplete.
     fn facts_of_refused(&self, bytes: &[u8], head: &RequestHead) -> RequestFacts;
-}
-
-/// A format of responses. These methods are those of HTTP/1, whose heads are text.
-pub(crate) trait Responses: Send + Sync {
-    /// Completes a head, appends it to `out`, and returns how its body is sent. `total`: the length of the body, if that
-    /// is known.
-    fn head(
-        &self,
-        head: &mut ResponseHead,
-        facts: RequestFacts,
-        total: Option<u64>,
-        own: OwnFields<'_>,
-        out: &mut Vec<u8>,
-    ) -> ResponseFraming {
-        let framing = head.finish(facts, total, own);
-        out.extend_from_slice(head.bytes());
-        framing
-    }
-
-    /// The bytes of a complete head that has not been sent, now that the length of its body has become known. They are
-    /// at most [`encode::LENGTH_ROOM`] longer than before, and the body is not framed.
-    fn head_with_length<'h>(&self, head: &'h mut ResponseHead, length: u64) -> &'h [u8] {
-        head.state_length(length);
-        head.bytes()
-    }
-
-    /// Appends an error page with its head to `out`; returns the length of its body. `head` becomes that of the page.
-    /// `page`: its status, and a sentence in HTML.
-    fn error_page(
-        &self,
-        head: &mut ResponseHead,
-        page: (u16, &str),
-        facts: RequestFacts,
-        own: OwnFields<'_>,
-        out: &mut Vec<u8>,
-    ) -> u64 {
-        encode::error_response(head, page.0, page.1, facts, own, out)
-    }
-
-    /// The interim response that a client awaits before it sends its body.
-    fn interim_continue(&self) -> &'static [u8] {
-        encode::CONTINUE
-    }
 }
 
 /// HTTP/1.0 and HTTP/1.1 (RFC 9112).
 pub(crate) struct Http1;
 
-impl Responses for Http1 {}
-
-impl Requests for Http1 {
+impl Protocol for Http1 {
     fn parse_head(&self, parser: &mut HeadParser, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep {
         parser.parse(bytes, limits, head)
     }
@@ -131,10 +75,6 @@ impl Requests for Http1 {
         framing::request_framing(bytes, head, limits)
     }
 
-    fn body(&self, length: BodyLength, most: u64) -> BodyDecoder {
-        BodyDecoder::new(length, most)
-    }
-
     fn facts(&self, bytes: &[u8], head: &RequestHead, framing: &RequestFraming) -> RequestFacts {
         RequestFacts::of(bytes, head, framing)
     }
@@ -147,10 +87,7 @@ impl Requests for Http1 {
 /// uwsgi packets. One request, and its response, use a connection.
 pub(crate) struct Uwsgi;
 
-/// Heads as in HTTP/1.0, for the proxy to read; [`RequestFacts`] says what it adds itself.
-impl Responses for Uwsgi {}
-
-impl Requests for Uwsgi {
+impl Protocol for Uwsgi {
     fn parse_head(&self, _parser: &mut HeadParser, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep {
         uwsgi::parse(bytes, limits, head)
     }
@@ -175,10 +112,6 @@ impl Requests for Uwsgi {
 
     fn framing(&self, bytes: &[u8], head: &RequestHead, limits: &Limits) -> Result<RequestFraming, Refusal> {
         framing::packet_framing(bytes, head, limits)
-    }
-
-    fn body(&self, length: BodyLength, most: u64) -> BodyDecoder {
-        BodyDecoder::new(length, most)
     }
 
     fn facts(&self, bytes: &[u8], head: &RequestHead, _framing: &RequestFraming) -> RequestFacts {

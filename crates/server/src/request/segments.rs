@@ -4,10 +4,11 @@
 //! The first segments are small and from the allocator. When [`FROM_POOL`] bytes have arrived, the next ones are from
 //! the [`Pool`]. Segments belong to one owner, which changes threads.
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 use std::sync::Arc;
 
-use crate::os::mapping::Mapping;
+use tailrace_os::mapping::Mapping;
+
 use crate::request::memory::{Charge, ClientMemory};
 use crate::request::pool::{Pool, SEGMENT};
 
@@ -16,7 +17,7 @@ use crate::request::pool::{Pool, SEGMENT};
 const FROM_POOL: usize = SEGMENT / 2;
 /// Size of a segment if there is no memory for a larger one (bytes), unless less is to come. Otherwise, a body in
 /// chunks of one byte would take an allocation for each.
-const LEAST: usize = 4096;
+const MIN_SEGMENT: usize = 4096;
 
 /// A part of a body.
 enum Segment {
@@ -65,7 +66,7 @@ impl Segment {
     }
 }
 
-/// See the module.
+/// Bytes in segments of a pool.
 pub struct Segments {
     /// All but the last, none of them empty.
     full: VecDeque<Segment>,
@@ -159,28 +160,27 @@ impl Segments {
     }
 
     /// Appends bytes of a body of which `arrived` bytes have been received before and `left` are still to come, these
-    /// included. False: the system has no memory; some of the bytes may have been appended.
-    pub(crate) fn append(&mut self, mut bytes: &[u8], mut arrived: u64, mut left: u64) -> bool {
+    /// included. On failure, some of the bytes may have been appended.
+    pub(crate) fn append(&mut self, mut bytes: &[u8], mut arrived: u64, mut left: u64) -> Result<(), TryReserveError> {
         loop {
             let count = self.last.append(bytes);
             self.length += count;
             bytes = &bytes[count..];
             if bytes.is_empty() {
-                return true;
+                return Ok(());
             }
             arrived += count as u64;
             left = left.saturating_sub(count as u64);
-            if !self.begin(bytes.len(), arrived, left) {
-                return false;
-            }
+            self.begin(bytes.len(), arrived, left)?;
         }
     }
 
     /// Room for bytes that are received straight into the last segment. `None`: [`Segments::append`] them, because the
     /// body is not large enough, or there is no memory. Afterwards call [`Segments::filled`].
     pub(crate) fn room(&mut self, arrived: u64, left: u64) -> Option<&mut [u8]> {
-        if self.last.is_full() && !self.begin_pooled(arrived, left) {
-            return None;
+        if self.last.is_full() {
+            let new = self.pooled(arrived, left)?;
+            self.push(new).ok()?;
         }
         match &mut self.last {
             Segment::Own(_) => None,
@@ -235,41 +235,42 @@ impl Segments {
         self.is_short
     }
 
-    /// Begins a segment after the last one, which is full. False: the system has no memory.
-    fn begin(&mut self, more: usize, arrived: u64, left: u64) -> bool {
-        self.begin_pooled(arrived, left) || self.begin_own(more, left)
-    }
-
-    /// Begins a segment from the pool. False: the body is not large enough, or the system has no memory for it.
-    fn begin_pooled(&mut self, arrived: u64, left: u64) -> bool {
-        if !is_for_pool(arrived, left) {
-            return false;
-        }
-        let Some(memory) = self.pool.take() else {
-            self.is_short = true;
-            return false;
+    /// Begins a segment after the last one, which is full.
+    fn begin(&mut self, more: usize, arrived: u64, left: u64) -> Result<(), TryReserveError> {
+        let new = match self.pooled(arrived, left) {
+            Some(new) => new,
+            None => self.own(more, left)?,
         };
-        self.push(Segment::Pooled(memory, 0))
+        self.push(new)
     }
 
-    /// Begins a segment from the allocator. The size is doubled, and not set to the length that the head states,
+    /// A segment from the pool. `None`: the body is not large enough, or the system has no memory for it.
+    fn pooled(&mut self, arrived: u64, left: u64) -> Option<Segment> {
+        if !is_for_pool(arrived, left) {
+            return None;
+        }
+        let memory = self.pool.take();
+        self.is_short |= memory.is_none();
+        Some(Segment::Pooled(memory?, 0))
+    }
+
+    /// A segment from the allocator. The size is doubled, and not set to the length that the head states,
     /// because the client may never send that much.
-    fn begin_own(&mut self, more: usize, left: u64) -> bool {
+    fn own(&self, more: usize, left: u64) -> Result<Segment, TryReserveError> {
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         let at_least = |size: usize| more.max(size).min(left.max(more)).min(SEGMENT);
-        let (doubled, fewest) = (at_least(self.length), at_least(LEAST));
+        let (doubled, fewest) = (at_least(self.length), at_least(MIN_SEGMENT));
         let mut own = Vec::new();
-        if (self.is_short || own.try_reserve_exact(doubled).is_err()) && own.try_reserve_exact(fewest).is_err() {
-            return false;
+        if self.is_short || own.try_reserve_exact(doubled).is_err() {
+            own.try_reserve_exact(fewest)?;
         }
-        self.push(Segment::Own(own))
+        Ok(Segment::Own(own))
     }
 
-    /// False: the system has no memory to keep the segment before.
-    fn push(&mut self, new: Segment) -> bool {
-        if self.full.try_reserve(1).is_err() {
+    fn push(&mut self, new: Segment) -> Result<(), TryReserveError> {
+        if let Err(fault) = self.full.try_reserve(1) {
             self.release_unused(new);
-            return false;
+            return Err(fault);
         }
         self.capacity += new.capacity();
         let before = std::mem::replace(&mut self.last, new);
@@ -277,7 +278,7 @@ impl Segments {
             self.full.push_back(before);
         }
         self.charge.set(self.capacity);
-        true
+        Ok(())
     }
 
     fn release(&mut self, segment: Segment) {
@@ -359,7 +360,7 @@ mod tests {
                 room[..count].copy_from_slice(&rest[..count]);
                 assert_eq!(segments.filled(count), &rest[..count]);
             } else {
-                assert!(segments.append(&rest[..count], arrived as u64, left));
+                assert!(segments.append(&rest[..count], arrived as u64, left).is_ok());
             }
             arrived += count;
             assert_eq!(segments.len(), arrived);
@@ -399,9 +400,9 @@ mod tests {
     fn a_small_body_is_one_block_of_its_length() {
         let memory = memory();
         let mut segments = Segments::new(&memory);
-        assert!(segments.append(b"abc", 0, 6));
+        assert!(segments.append(b"abc", 0, 6).is_ok());
         assert!(segments.room(3, 3).is_none());
-        assert!(segments.append(b"def", 3, 3));
+        assert!(segments.append(b"def", 3, 3).is_ok());
         assert_eq!((segments.len(), memory.bodies.used()), (6, 6));
         segments.consume(1);
         assert_eq!(segments.into_vec(), b"bcdef");
@@ -413,7 +414,7 @@ mod tests {
         let memory = memory();
         let mut segments = Segments::new(&memory);
         for arrived in 0..10_000 {
-            assert!(segments.append(b"x", arrived, UNKNOWN));
+            assert!(segments.append(b"x", arrived, UNKNOWN).is_ok());
             assert!(memory.bodies.used() <= 2 * segments.len());
         }
         segments.shrink();
@@ -427,12 +428,13 @@ mod tests {
         let mut segments = Segments::new(&memory);
         segments.is_short = true;
         for arrived in 0..10_000 {
-            assert!(segments.append(b"x", arrived, UNKNOWN));
+            assert!(segments.append(b"x", arrived, UNKNOWN).is_ok());
         }
-        assert_eq!((segments.full.len(), memory.bodies.used()), (2, 3 * super::LEAST));
+        assert_eq!((segments.full.len(), memory.bodies.used()), (2, 3 * super::MIN_SEGMENT));
         let mut known = Segments::new(&memory);
         known.is_short = true;
-        assert!(known.append(b"x", 0, 2) && known.append(b"y", 1, 1));
+        assert!(known.append(b"x", 0, 2).is_ok());
+        assert!(known.append(b"y", 1, 1).is_ok());
         assert_eq!(known.capacity, 2);
     }
 

@@ -6,40 +6,42 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use crate::os::sync::lock;
-use crate::request::disk::{Disk, THREADS};
+use tailrace_os::sync::lock;
+
+use crate::request::disk::Disk;
 
 /// Maximum number of tasks that run at once.
-pub(crate) const MOST: usize = THREADS / 2;
+pub(crate) const MAX_RUNNING: usize = Disk::THREADS / 2;
 
 type Task = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
-struct State {
+struct ShareState {
     running: usize,
     waiting: VecDeque<Task>,
 }
 
-/// See the module.
-pub(crate) struct Share {
+/// A part of the disk threads, for tasks of one kind.
+pub struct Share {
     disk: Arc<Disk>,
-    state: Mutex<State>,
+    state: Mutex<ShareState>,
 }
 
 impl Share {
-    pub(crate) fn new(disk: Arc<Disk>) -> Arc<Self> {
+    /// A part of these threads.
+    pub fn new(disk: Arc<Disk>) -> Arc<Self> {
         Arc::new(Self { disk, state: Mutex::default() })
     }
 
     /// Has a disk thread run `task`, after the tasks of this share that wait already. As [`Disk::run`], the caller may
     /// run it itself.
-    pub(crate) fn run(self: &Arc<Self>, task: impl FnOnce() + Send + 'static) {
+    pub fn run(self: &Arc<Self>, task: impl FnOnce() + Send + 'static) {
         // Before the lock, which another thread may have held while the process was forked.
         if !self.disk.is_here() {
             return task();
         }
         let mut state = lock(&self.state);
-        if state.running == MOST {
+        if state.running == MAX_RUNNING {
             state.waiting.push_back(Box::new(task));
             return;
         }
@@ -49,7 +51,7 @@ impl Share {
     }
 
     fn start(self: &Arc<Self>, task: Task) {
-        let turn = Turn(self.clone());
+        let turn = RunningTask(self.clone());
         self.disk.run(move || {
             let _turn = turn;
             task();
@@ -58,9 +60,9 @@ impl Share {
 }
 
 /// The place of a running task. When the task ends, even by a panic, the next one starts.
-struct Turn(Arc<Share>);
+struct RunningTask(Arc<Share>);
 
-impl Drop for Turn {
+impl Drop for RunningTask {
     fn drop(&mut self) {
         let mut state = lock(&self.0.state);
         if let Some(task) = state.waiting.pop_front() {
@@ -77,15 +79,16 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
     use std::sync::{Arc, Mutex};
 
-    use super::{MOST, Share};
-    use crate::os::sync::lock;
+    use tailrace_os::sync::lock;
+
+    use super::{MAX_RUNNING, Share};
     use crate::request::disk::Disk;
 
     /// As many tasks as may run at once wait for the other end of this.
     fn occupied(share: &Arc<Share>) -> std::sync::mpsc::Sender<()> {
         let (hold, held) = channel::<()>();
         let held: Arc<Mutex<Receiver<()>>> = Arc::new(Mutex::new(held));
-        for _ in 0..MOST {
+        for _ in 0..MAX_RUNNING {
             let held = held.clone();
             share.run(move || _ = lock(&held).recv());
         }
@@ -117,7 +120,7 @@ mod tests {
     #[test]
     fn a_task_that_panics_lets_the_next_one_run() {
         let share = Share::new(Arc::new(Disk::new()));
-        for _ in 0..MOST {
+        for _ in 0..MAX_RUNNING {
             share.run(|| std::panic::resume_unwind(Box::new(())));
         }
         let (done, is_done) = channel();

@@ -8,7 +8,7 @@ use std::io::{self, Seek, SeekFrom, Write as _};
 use std::sync::Arc;
 
 use crate::request::RequestBody;
-use crate::request::disk::{Disk, TemporaryFile};
+use crate::request::disk::{Disk, Quota, TemporaryFile};
 use crate::request::memory::ClientMemory;
 use crate::request::segments::Segments;
 
@@ -33,7 +33,7 @@ pub(crate) struct Spool {
 
 /// Limits on bytes in memory.
 #[derive(Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct SpoolLimits {
     /// Of one body.
     pub(crate) one: usize,
     /// Of all bodies together.
@@ -63,16 +63,44 @@ pub(crate) struct Written {
     file: TemporaryFile,
 }
 
+/// Why a [`Write`] has failed.
+#[derive(Debug)]
+pub(crate) enum NotWritten {
+    /// All bodies in files together have reached their limit.
+    NoRoom,
+    /// The temporary folder cannot be written or has no space.
+    Disk(io::Error),
+}
+
+impl From<io::Error> for NotWritten {
+    fn from(fault: io::Error) -> Self {
+        Self::Disk(fault)
+    }
+}
+
 impl Write {
-    /// Writes the bytes. Blocks for as long as the disk takes.
+    /// Writes the bytes. Blocks for as long as the disk takes. `make_room` is called if the files of all bodies have no
+    /// room for so many bytes.
     ///
     /// # Errors
-    /// The temporary folder cannot be written or has no space.
-    pub(crate) fn run(self, disk: &Arc<Disk>) -> io::Result<Written> {
-        let file = match self.file {
+    /// There is no room, or the disk has failed.
+    pub(crate) fn run(
+        self,
+        disk: &Arc<Disk>,
+        quota: &Arc<Quota>,
+        make_room: impl FnOnce(u64),
+    ) -> Result<Written, NotWritten> {
+        let mut file = match self.file {
             Some(file) => file,
             None => TemporaryFile::create(disk)?,
         };
+        let bytes = self.bytes.len() as u64;
+        if !file.try_reserve(quota, bytes) {
+            make_room(bytes);
+            if !file.try_reserve(quota, bytes) {
+                return Err(NotWritten::NoRoom);
+            }
+        }
         for slice in self.bytes.slices() {
             (&*file).write_all(slice)?;
         }
@@ -99,6 +127,11 @@ impl Spool {
         self.memory.charge().bytes()
     }
 
+    /// Bytes that are in its file, or on the way there.
+    pub(crate) fn stored(&self) -> u64 {
+        self.written
+    }
+
     /// Bytes that have been received.
     fn arrived(&self) -> u64 {
         self.written + self.memory.len() as u64
@@ -110,8 +143,8 @@ impl Spool {
     }
 
     /// Appends bytes.
-    pub(crate) fn append(&mut self, bytes: &[u8], limits: Limits) -> Appended {
-        if !self.memory.append(bytes, self.arrived(), self.left()) {
+    pub(crate) fn append(&mut self, bytes: &[u8], limits: SpoolLimits) -> Appended {
+        if self.memory.append(bytes, self.arrived(), self.left()).is_err() {
             return Appended::NoMemory;
         }
         self.appended(limits)
@@ -129,7 +162,7 @@ impl Spool {
     }
 
     /// What follows after bytes were appended.
-    pub(crate) fn appended(&mut self, limits: Limits) -> Appended {
+    pub(crate) fn appended(&mut self, limits: SpoolLimits) -> Appended {
         let length = self.memory.len();
         let has_room = self.memory.charge().all() <= limits.all && !self.memory.is_short();
         self.in_file |= length > limits.one || (length > SMALL && !has_room);
@@ -138,7 +171,7 @@ impl Spool {
     }
 
     /// Called when the client has sent nothing more for now. True: the bytes in memory are to be written to the file.
-    pub(crate) fn pause(&mut self) -> bool {
+    pub(crate) fn must_write_now(&mut self) -> bool {
         if !self.in_file {
             return false;
         }
@@ -187,9 +220,9 @@ mod tests {
     use std::io::Read;
     use std::sync::Arc;
 
-    use super::{Appended, Limits, SMALL, Spool, WRITE};
+    use super::{Appended, SMALL, Spool, SpoolLimits, WRITE};
     use crate::request::RequestBody;
-    use crate::request::disk::Disk;
+    use crate::request::disk::{Disk, Quota};
     use crate::request::memory::ClientMemory;
     use crate::request::pool::SEGMENT;
 
@@ -201,10 +234,10 @@ mod tests {
         ClientMemory::new(1 << 30, 1 << 29)
     }
 
-    const LIMITS: Limits = Limits { one: 6, all: usize::MAX };
+    const LIMITS: SpoolLimits = SpoolLimits { one: 6, all: usize::MAX };
 
     fn write(spool: &mut Spool, is_last: bool) {
-        let written = spool.take_write(is_last).run(&Arc::new(Disk::new())).unwrap();
+        let written = spool.take_write(is_last).run(&Arc::new(Disk::new()), &Quota::new(u64::MAX), |_| ()).unwrap();
         spool.put_back(written);
     }
 
@@ -226,7 +259,7 @@ mod tests {
     #[test]
     fn past_the_limit_of_all_bodies_only_small_ones_stay_in_memory() {
         let memory = memory();
-        let limits = Limits { one: 10 * SMALL, all: 5 * SMALL };
+        let limits = SpoolLimits { one: 10 * SMALL, all: 5 * SMALL };
         let mut spools: Vec<_> = (0..4).map(|_| Spool::new(None, &memory)).collect();
         for spool in &mut spools[..3] {
             for _ in 0..2 * SMALL / 1024 {
@@ -285,7 +318,7 @@ mod tests {
     #[test]
     fn a_large_body_in_memory_goes_to_a_file_when_other_bodies_fill_the_memory() {
         let memory = memory();
-        let limits = Limits { one: 8 * WRITE, all: 10 * WRITE };
+        let limits = SpoolLimits { one: 8 * WRITE, all: 10 * WRITE };
         let mut first = Spool::new(None, &memory);
         assert_eq!(first.append(&[1; 7 * WRITE], limits), Appended::Some);
         let mut second = Spool::new(Some(6 * WRITE as u64), &memory);
@@ -327,10 +360,10 @@ mod tests {
         assert_eq!(spool.append(&[1; WRITE], LIMITS), Appended::Much);
         write(&mut spool, false);
         spool.append(b"abc", LIMITS);
-        assert!(!spool.pause());
+        assert!(!spool.must_write_now());
         assert!(memory.bodies.used() <= SMALL, "{}", memory.bodies.used());
         spool.append(&[2; SMALL], LIMITS);
-        assert!(spool.pause());
+        assert!(spool.must_write_now());
         assert_eq!(in_file(finish(spool)), [vec![1; WRITE], b"abc".to_vec(), vec![2; SMALL]].concat());
     }
 

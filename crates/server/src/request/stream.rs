@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use tailrace_http::body::{BodyDecoder, BodyStep};
 use tailrace_http::limits::Refusal;
+use tailrace_os::socket::Io;
+use tailrace_os::sync::lock;
 
-use crate::os::socket::Io;
-use crate::os::sync::lock;
 use crate::request::memory::{Charge, ClientMemory};
 use crate::request::part::Part;
 
 /// Size of one read of a body that has to be decoded.
 const BUFFER: usize = 64 * 1024;
-/// The same if there is no memory for that size.
+/// Size of such a read if there is no memory for [`BUFFER`] bytes.
 const SMALL_BUFFER: usize = 4 * 1024;
 /// If the application leaves up to this number of bytes unread, they are read and discarded, so that the connection can
 /// serve another request.
@@ -44,20 +44,21 @@ pub enum BodyFault {
 
 /// The minimum speed of a body.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct MinimumPace {
     /// The longest time between two bytes.
     pub(crate) pause: Duration,
     /// Bytes per second that must arrive on average, after a first `pause`; 0: any number.
     pub(crate) rate: u64,
 }
 
-/// What a body needs of the connection on which it arrives. Any thread may call these, and none of them blocks.
-pub(crate) trait Source: ReaderWaits {
+/// What a body needs of the connection on which it arrives. Any thread may call these, and no call but
+/// [`Source::wait_readable`] blocks.
+pub(crate) trait Source: Send + Sync {
     /// Reads what the client has sent.
     fn receive(&self, buffer: &mut [u8]) -> Io;
 
     /// Sends `100 Continue`.
-    fn send_continue(&self);
+    fn send_continue(self: Arc<Self>);
 
     /// True when the deadline of the request has passed and the server has sent the response itself.
     fn is_timed_out(&self) -> bool;
@@ -66,19 +67,17 @@ pub(crate) trait Source: ReaderWaits {
     fn has_memory(&self, bytes: usize) -> bool;
 
     /// The minimum speed of the body.
-    fn pace(&self) -> Pace;
+    fn pace(&self) -> MinimumPace;
 
     /// The time, by the clock of the server.
     fn now(&self) -> Instant;
-}
 
-/// How the reader of a body waits for its client, and is woken. Any thread may call these, and no call but
-/// [`ReaderWaits::wait_readable`] blocks.
-pub(crate) trait ReaderWaits: Send + Sync {
+    // How the reader of the body waits for its client, and is woken.
+
     /// Blocks until bytes or the end of the stream can be read, for at most `time`. False: they cannot.
     fn wait_readable(&self, time: Duration) -> bool;
 
-    /// How often a waiting thread must call [`ReaderWaits::must_end`], because its server has no other thread that
+    /// How often a waiting thread must call [`Source::must_end`], because its server has no other thread that
     /// would see a signal. `None`: never.
     fn interruptions(&self) -> Option<Duration>;
 
@@ -88,7 +87,7 @@ pub(crate) trait ReaderWaits: Send + Sync {
     /// True on the thread whose runners wait under tickets: elsewhere, no tickets are issued.
     fn is_on_ticket_thread(&self) -> bool;
 
-    /// Wakes the greenlet with this ticket at the next event of the socket, or when [`ReaderWaits::wake_reader`] is
+    /// Wakes the greenlet with this ticket at the next event of the socket, or when [`Source::wake_reader`] is
     /// called.
     fn wake_at_input(&self, ticket: u64);
 
@@ -149,15 +148,15 @@ impl BodyStream {
 
     /// True when every further read fails.
     pub fn has_failed(&self) -> bool {
-        matches!(lock(&self.0.0).state, State::Failed(_))
+        matches!(lock(&self.0.0).state, Reception::Failed(_))
     }
 }
 
 /// The state of a [`BodyStream`], shared by its reader and the thread that owns the connection.
-pub(crate) struct Incoming(Mutex<Body>);
+pub(crate) struct Incoming(Mutex<IncomingBody>);
 
 #[derive(Clone, Copy)]
-enum State {
+enum Reception {
     Open,
     Done,
     Failed(BodyFault),
@@ -174,8 +173,8 @@ enum Expectation {
     Unanswered,
 }
 
-struct Body {
-    state: State,
+struct IncomingBody {
+    state: Reception,
     /// From the start of the request until its response is over.
     source: Option<Arc<dyn Source>>,
     decoder: BodyDecoder,
@@ -217,8 +216,8 @@ impl Incoming {
         raw.extend_from_slice(received);
         let mut charge = Charge::new(memory.bodies.clone());
         charge.set(raw.capacity());
-        Some(Self(Mutex::new(Body {
-            state: State::Open,
+        Some(Self(Mutex::new(IncomingBody {
+            state: Reception::Open,
             source: None,
             decoder,
             at: 0,
@@ -263,7 +262,7 @@ impl Incoming {
             }
             if body.expectation == Expectation::Due {
                 body.expectation = Expectation::Met;
-                source.send_continue();
+                source.clone().send_continue();
             }
             match body.receive(&*source, target) {
                 Received::Data(count) => return Ok(Some(count)),
@@ -326,9 +325,9 @@ impl Incoming {
         }
         let is_asked_for = body.expectation == Expectation::Met;
         match body.state {
-            State::Done => true,
-            State::Failed(_) => false,
-            State::Open => match body.decoder.remaining() {
+            Reception::Done => true,
+            Reception::Failed(_) => false,
+            Reception::Open => match body.decoder.remaining() {
                 Some(left) => is_asked_for && left <= DROPPED,
                 None => is_asked_for && matches!(body.decoder.clone().skip(body.raw_bytes()), BodyStep::Done { .. }),
             },
@@ -343,10 +342,10 @@ impl Incoming {
         }
         let raw = body.take_raw();
         let rest = match body.state {
-            State::Done => Rest::Complete(raw),
-            State::Open | State::Failed(_) => Rest::Unread(body.decoder.clone(), raw),
+            Reception::Done => Rest::Complete(raw),
+            Reception::Open | Reception::Failed(_) => Rest::Unread(body.decoder.clone(), raw),
         };
-        body.state = State::Failed(BodyFault::Over);
+        body.state = Reception::Failed(BodyFault::Over);
         (rest, body.waited)
     }
 }
@@ -363,14 +362,14 @@ enum Received {
     End,
 }
 
-impl Body {
+impl IncomingBody {
     /// Copies what has been received into `target`, as much as fits. `None`: there is nothing.
     fn read_received(&mut self, target: &mut [u8]) -> Result<Option<usize>, BodyFault> {
         let mut filled = 0;
         loop {
             match self.state {
-                State::Failed(fault) if filled == 0 => return Err(fault),
-                State::Open if filled < target.len() => {}
+                Reception::Failed(fault) if filled == 0 => return Err(fault),
+                Reception::Open if filled < target.len() => {}
                 _ => return Ok(Some(filled)),
             }
             // No more than fits: the decoder counts all data of its input as read.
@@ -386,7 +385,7 @@ impl Body {
                 }
                 BodyStep::Done { consumed } => {
                     self.at += consumed;
-                    self.state = State::Done;
+                    self.state = Reception::Done;
                 }
                 BodyStep::NeedMore { consumed } => {
                     self.at += consumed;
@@ -405,7 +404,7 @@ impl Body {
     fn count_received(&mut self, count: usize) {
         self.received += count as u64;
         if self.decoder.remaining() == Some(0) {
-            self.state = State::Done;
+            self.state = Reception::Done;
         }
     }
 
@@ -480,7 +479,7 @@ impl Body {
 
     /// How long a reader waits for the next byte: for `pause` at most, and less if the body has been slower than `rate`
     /// on average. Only the time in which readers wait counts.
-    fn patience(&self, Pace { pause, rate }: Pace) -> Duration {
+    fn patience(&self, MinimumPace { pause, rate }: MinimumPace) -> Duration {
         let left = pause.saturating_sub(self.silent);
         match (self.received * 1_000).checked_div(rate) {
             Some(time) => left.min(pause.saturating_add(Duration::from_millis(time)).saturating_sub(self.waited)),
@@ -489,8 +488,8 @@ impl Body {
     }
 
     fn failed(&mut self, fault: BodyFault) -> BodyFault {
-        if matches!(self.state, State::Open) {
-            self.state = State::Failed(fault);
+        if matches!(self.state, Reception::Open) {
+            self.state = Reception::Failed(fault);
         }
         fault
     }
@@ -505,11 +504,11 @@ mod tests {
 
     use tailrace_http::body::BodyDecoder;
     use tailrace_http::framing::BodyLength;
+    use tailrace_os::clock::Clock;
+    use tailrace_os::socket::Io;
+    use tailrace_os::sync::lock;
 
-    use super::{BUFFER, BodyFault, BodyStream, Incoming, LOOK, Pace, ReaderWaits, Rest, SMALL_BUFFER, Source};
-    use crate::os::clock::Clock;
-    use crate::os::socket::Io;
-    use crate::os::sync::lock;
+    use super::{BUFFER, BodyFault, BodyStream, Incoming, LOOK, MinimumPace, Rest, SMALL_BUFFER, Source};
     use crate::request::memory::ClientMemory;
     use crate::request::part::Part;
 
@@ -561,7 +560,7 @@ mod tests {
             }
         }
 
-        fn send_continue(&self) {
+        fn send_continue(self: Arc<Self>) {
             lock(&self.wire).continues += 1;
         }
 
@@ -573,16 +572,14 @@ mod tests {
             bytes <= self.memory
         }
 
-        fn pace(&self) -> Pace {
-            Pace { pause: PAUSE, rate: self.rate }
+        fn pace(&self) -> MinimumPace {
+            MinimumPace { pause: PAUSE, rate: self.rate }
         }
 
         fn now(&self) -> Instant {
             self.clock.read()
         }
-    }
 
-    impl ReaderWaits for Scripted {
         fn wait_readable(&self, time: Duration) -> bool {
             let mut wire = lock(&self.wire);
             wire.waits.push(time);

@@ -9,13 +9,15 @@
 //! producer does not wait for a send. While the buffer is listed, the I/O side looks at it at every tick. After some
 //! ticks that find it empty, the buffer is unlisted, and the producer sends the next block directly.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tailrace_http::body_encoder::BodyEncoder;
 use tailrace_http::encode::LENGTH_ROOM;
 
-use crate::request::memory::Budget;
+use crate::request::memory::{Budget, Charge};
 use crate::response::segments::{self, SEGMENT};
+use crate::response::send_queue::NoMemory;
 
 /// The longest time that a coalesced block waits before it is sent. With 200 µs, the rate of blocks of 128 bytes is 13
 /// % lower (64 connections).
@@ -33,23 +35,33 @@ struct Head {
     length: usize,
 }
 
-/// The coalesced bytes of one response.
+/// How the blocks of one response are coalesced.
 #[derive(Default)]
 pub(crate) struct Coalescing {
-    /// The segment being filled. If it is the first, [`Coalescing::before`] bytes precede the data; they begin
-    /// with the head, if there is one.
+    encoder: BodyEncoder,
+    listed: bool,
+    /// Number of ticks in a row that found nothing.
+    idle: u8,
+    /// `Some` from the first coalesced block until the end of the response, so that an idle connection takes little
+    /// memory.
+    buffer: Option<Box<Buffer>>,
+}
+
+/// The coalesced bytes.
+#[derive(Default)]
+struct Buffer {
+    /// The segment being filled. If it is the first, [`Buffer::before`] bytes precede the data; they begin with the
+    /// head, if there is one.
     current: Vec<u8>,
     /// Full segments before it.
     full_segments: Vec<Vec<u8>>,
+    /// For the capacity of all segments.
+    charge: Charge,
     /// Bytes of data in all segments.
     length: usize,
     /// Bytes of the first segment before the data.
     before: usize,
     head: Option<Head>,
-    encoder: BodyEncoder,
-    listed: bool,
-    /// Number of ticks in a row that found nothing.
-    idle: u8,
 }
 
 /// The segments that [`Coalescing::take`] returns, in order, and where the bytes of the first one begin.
@@ -57,14 +69,32 @@ pub(crate) struct Coalesced {
     pub(crate) segments: Vec<Vec<u8>>,
     pub(crate) at: usize,
     /// This is the opening of the response.
-    pub(crate) opening: Option<Opening>,
+    pub(crate) opening: Option<QueuedOpening>,
 }
 
 /// Status of a response and length of the body in its opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Opening {
+pub(crate) struct QueuedOpening {
     pub(crate) status: u16,
     pub(crate) length: usize,
+}
+
+/// What became of the opening of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delay {
+    /// It will be sent at the next tick, or with the end of the response.
+    Delayed,
+    /// Nothing was done. The caller sends it directly.
+    Declined,
+}
+
+/// Whether the opening of a response was still delayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DelayedOpening {
+    /// It was: nothing of the response has been queued.
+    Here,
+    /// It has been queued, or was never delayed.
+    Gone,
 }
 
 /// The result of [`Coalescing::append`].
@@ -88,184 +118,179 @@ impl Coalescing {
     }
 
     /// Called by the producer: lists the buffer, and delays the opening of the response: its head and its first block,
-    /// which is not empty. False: nothing was done, because they are too large, something is coalesced already, or the
-    /// system has no memory.
+    /// which is not empty. Declined if they are too large, something is coalesced already, or the system has no memory.
     pub(crate) fn open(
         &mut self,
         head: &[u8],
         status: u16,
         encoder: BodyEncoder,
         block: &[u8],
-        budget: &Budget,
-    ) -> bool {
+        budget: &Arc<Budget>,
+    ) -> Delay {
         // The head may be replaced by one that states a length.
         let room = head.len() + LENGTH_ROOM + BodyEncoder::BEFORE;
-        let fits = room + block.len() + BodyEncoder::BEHIND <= SEGMENT;
-        if self.length > 0 || !fits || !self.begin(room, block.len(), budget) {
-            return false;
+        if self.len() > 0 || room + block.len() + BodyEncoder::BEHIND > SEGMENT {
+            return Delay::Declined;
         }
+        let buffer = self.buffer.get_or_insert_default();
+        if buffer.begin(room, block.len(), budget).is_err() {
+            return Delay::Declined;
+        }
+        buffer.current[..head.len()].copy_from_slice(head);
+        buffer.add(block);
+        buffer.head = Some(Head { status, length: head.len() });
         self.list(encoder);
-        self.current[..head.len()].copy_from_slice(head);
-        self.current.extend_from_slice(block);
-        self.length = block.len();
-        self.head = Some(Head { status, length: head.len() });
-        true
+        Delay::Delayed
     }
 
-    /// Called by the producer at the end of its response. True: the opening of the response is still here. Only then is
-    /// `head` called, which may give another head, at most [`LENGTH_ROOM`] longer, that states the length of the body:
-    /// the body is then not framed.
-    pub(crate) fn close<'h>(&mut self, head: impl FnOnce() -> Option<&'h [u8]>) -> bool {
-        let Some(delayed) = &mut self.head else { return false };
+    /// Called by the producer at the end of its response. Only if its opening is still here, `head` is called, which may
+    /// give another head, at most [`LENGTH_ROOM`] longer, that states the length of the body: the body is then not
+    /// framed.
+    pub(crate) fn close<'h>(&mut self, head: impl FnOnce() -> Option<&'h [u8]>) -> DelayedOpening {
+        let Some(buffer) = &mut self.buffer else { return DelayedOpening::Gone };
+        let Some(delayed) = &mut buffer.head else { return DelayedOpening::Gone };
         if let Some(head) = head() {
-            self.full_segments.first_mut().unwrap_or(&mut self.current)[..head.len()].copy_from_slice(head);
+            buffer.full_segments.first_mut().unwrap_or(&mut buffer.current)[..head.len()].copy_from_slice(head);
             delayed.length = head.len();
             self.encoder = BodyEncoder::default();
         }
-        true
+        DelayedOpening::Here
     }
 
-    /// Called by the producer: drops the opening of its response, of which nothing has been sent. False: there is none.
-    pub(crate) fn drop_opening(&mut self, budget: &Budget) -> bool {
-        let is_any = self.head.is_some();
-        if is_any {
-            self.reset(budget);
+    /// Called by the producer: drops the opening of its response if it is still here, and what follows it.
+    pub(crate) fn drop_opening(&mut self) -> DelayedOpening {
+        if self.buffer.as_ref().is_none_or(|buffer| buffer.head.is_none()) {
+            return DelayedOpening::Gone;
         }
-        is_any
+        *self = Self::default();
+        DelayedOpening::Here
     }
 
     /// Called by the producer: appends a block. Its memory is charged to `budget` until [`Coalescing::take`].
-    pub(crate) fn append(&mut self, block: &[u8], budget: &Budget) -> Appended {
+    pub(crate) fn append(&mut self, block: &[u8], budget: &Arc<Budget>) -> Appended {
         if !self.listed {
             return Appended::Unlisted;
         }
-        let needed = self.current.len() + block.len() + BodyEncoder::BEHIND;
-        let has_room = if self.length == 0 {
-            self.begin(BodyEncoder::BEFORE, block.len(), budget)
-        } else if needed > self.current.capacity() {
-            self.grow(needed, budget)
+        let buffer = self.buffer.get_or_insert_default();
+        let needed = buffer.current.len() + block.len() + BodyEncoder::BEHIND;
+        let made = if buffer.length == 0 {
+            buffer.begin(BodyEncoder::BEFORE, block.len(), budget)
+        } else if needed > buffer.current.capacity() {
+            buffer.grow(needed, budget)
         } else {
-            true
+            Ok(())
         };
-        if !has_room {
+        if made.is_err() {
             return Appended::NoMemory;
         }
-        self.current.extend_from_slice(block);
-        self.length += block.len();
+        buffer.add(block);
         Appended::Taken
-    }
-
-    /// The buffer cannot hold `needed` bytes: a segment replaces it, or follows it if it is one. False: the system has
-    /// no memory.
-    #[cold]
-    fn grow(&mut self, needed: usize, budget: &Budget) -> bool {
-        let Some(mut segment) = segments::take() else { return false };
-        budget.charge(segment.capacity());
-        if needed > SEGMENT {
-            self.full_segments.push(std::mem::replace(&mut self.current, segment));
-        } else {
-            budget.give_back(self.current.capacity());
-            segment.extend_from_slice(&self.current);
-            self.current = segment;
-        }
-        true
-    }
-
-    #[cold]
-    fn begin(&mut self, room: usize, length: usize, budget: &Budget) -> bool {
-        let before = self.current.capacity();
-        let needed = room + length + BodyEncoder::BEHIND;
-        if needed > before {
-            let buffer = if needed <= SMALL { segments::with_capacity(SMALL) } else { segments::take() };
-            let Some(buffer) = buffer else { return false };
-            self.current = buffer;
-        }
-        budget.give_back(before);
-        budget.charge(self.current.capacity());
-        self.current.clear();
-        self.current.resize(room, 0);
-        self.before = room;
-        true
-    }
-
-    /// The capacity of all segments, in bytes.
-    fn room(&self) -> usize {
-        self.current.capacity() + self.full_segments.iter().map(Vec::capacity).sum::<usize>()
     }
 
     /// Number of coalesced bytes.
     pub(crate) fn len(&self) -> usize {
-        self.length
+        self.buffer.as_ref().map_or(0, |buffer| buffer.length)
     }
 
-    /// Takes the coalesced bytes, framed once. They are no longer charged. `None`: there are
-    /// none.
-    pub(crate) fn take(&mut self, budget: &Budget) -> Option<Coalesced> {
-        if self.length == 0 {
-            return None;
-        }
-        budget.give_back(self.room());
-        let length = std::mem::take(&mut self.length);
-        let mut segments = std::mem::take(&mut self.full_segments);
-        segments.push(std::mem::take(&mut self.current));
-        let mut at = self.before;
+    /// Takes the coalesced bytes as one frame and releases their charge. `None`: there are none.
+    pub(crate) fn take(&mut self) -> Option<Coalesced> {
+        let buffer = self.buffer.as_mut().filter(|buffer| buffer.length > 0)?;
+        buffer.charge.set(0);
+        let length = std::mem::take(&mut buffer.length);
+        let mut segments = std::mem::take(&mut buffer.full_segments);
+        segments.push(std::mem::take(&mut buffer.current));
+        let mut at = buffer.before;
         if let Some(first) = segments.first_mut() {
             at = self.encoder.begin_in_front(length, first, at);
         }
         if let Some(last) = segments.last_mut() {
             last.extend_from_slice(self.encoder.behind(length));
         }
-        let head = self.head.take();
+        let head = buffer.head.take();
         if let (Some(head), Some(first)) = (&head, segments.first_mut()) {
             first.copy_within(..head.length, at - head.length);
             at -= head.length;
         }
-        let opening = head.map(|head| Opening { status: head.status, length });
+        let opening = head.map(|head| QueuedOpening { status: head.status, length });
         Some(Coalesced { segments, at, opening })
     }
 
     /// Called by the I/O side at a tick. `moved`: it found coalesced bytes. True: it is to look again at the next tick.
-    pub(crate) fn stays_listed(&mut self, moved: bool) -> bool {
-        self.idle = if moved { 0 } else { self.idle + 1 };
+    pub(crate) fn must_stay_listed(&mut self, moved: bool) -> bool {
+        self.idle = if moved { 0 } else { self.idle.saturating_add(1) };
         if self.idle >= IDLE_TICKS && self.len() == 0 {
             self.listed = false;
         }
         self.listed
     }
+}
 
-    /// Drops everything at the end of the response.
-    pub(crate) fn reset(&mut self, budget: &Budget) {
-        // Most responses coalesce nothing.
-        if self.current.capacity() > 0 || self.listed || !self.full_segments.is_empty() {
-            budget.give_back(self.room());
-            *self = Self::default();
+impl Buffer {
+    /// Adds a block, for which there is room.
+    fn add(&mut self, block: &[u8]) {
+        self.current.extend_from_slice(block);
+        self.length += block.len();
+    }
+
+    /// The buffer cannot hold `needed` bytes: a segment replaces it, or follows it if it is one.
+    #[cold]
+    fn grow(&mut self, needed: usize, budget: &Arc<Budget>) -> Result<(), NoMemory> {
+        let mut segment = segments::take().ok_or(NoMemory)?;
+        if needed > SEGMENT {
+            self.full_segments.push(std::mem::replace(&mut self.current, segment));
+        } else {
+            segment.extend_from_slice(&self.current);
+            self.current = segment;
         }
+        self.charge.set_in(budget, self.room());
+        Ok(())
+    }
+
+    #[cold]
+    fn begin(&mut self, room: usize, length: usize, budget: &Arc<Budget>) -> Result<(), NoMemory> {
+        let needed = room + length + BodyEncoder::BEHIND;
+        if needed > self.current.capacity() {
+            let buffer = if needed <= SMALL { segments::with_capacity(SMALL) } else { segments::take() };
+            self.current = buffer.ok_or(NoMemory)?;
+        }
+        self.charge.set_in(budget, self.room());
+        self.current.clear();
+        self.current.resize(room, 0);
+        self.before = room;
+        Ok(())
+    }
+
+    /// The capacity of all segments, in bytes.
+    fn room(&self) -> usize {
+        self.current.capacity() + self.full_segments.iter().map(Vec::capacity).sum::<usize>()
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{Appended, BodyEncoder, Coalescing, LENGTH_ROOM, Opening, SEGMENT};
+    use std::sync::Arc;
+
+    use super::{Appended, BodyEncoder, Coalescing, Delay, DelayedOpening, LENGTH_ROOM, QueuedOpening, SEGMENT};
     use crate::request::memory::Budget;
     use crate::response::segments::tests::without_memory;
 
     #[test]
     fn coalesced_blocks_make_one_chunk() {
-        let budget = Budget::default();
+        let budget = Arc::<Budget>::default();
         let mut buffer = Coalescing::default();
         buffer.list(BodyEncoder::CHUNKED);
         for _ in 0..5 {
             assert_eq!(buffer.append(b"abcd", &budget), Appended::Taken);
         }
-        let taken = buffer.take(&budget).unwrap();
+        let taken = buffer.take().unwrap();
         assert_eq!(&taken.segments.concat()[taken.at..], b"14\r\nabcdabcdabcdabcdabcd\r\n");
-        assert!(buffer.take(&budget).is_none());
+        assert!(buffer.take().is_none());
     }
 
     #[test]
     fn blocks_beyond_a_segment_are_still_one_chunk() {
-        let budget = Budget::default();
+        let budget = Arc::<Budget>::default();
         let mut buffer = Coalescing::default();
         buffer.list(BodyEncoder::CHUNKED);
         let mut all = Vec::new();
@@ -274,7 +299,7 @@ mod tests {
             buffer.append(&block, &budget);
             all.extend_from_slice(&block);
         }
-        let taken = buffer.take(&budget).unwrap();
+        let taken = buffer.take().unwrap();
         assert!(taken.segments.len() > 1);
         let bytes = taken.segments.concat();
         assert_eq!(&bytes[taken.at..taken.at + 7], b"493e0\r\n");
@@ -284,11 +309,11 @@ mod tests {
 
     #[test]
     fn a_small_buffer_grows_into_a_segment_and_loses_nothing() {
-        let budget = Budget::default();
+        let budget = Arc::<Budget>::default();
         let mut buffer = Coalescing::default();
         buffer.list(BodyEncoder::CHUNKED);
         buffer.append(b"alone", &budget);
-        let taken = buffer.take(&budget).unwrap();
+        let taken = buffer.take().unwrap();
         assert_eq!(&taken.segments.concat()[taken.at..], b"5\r\nalone\r\n");
         assert!(taken.segments[0].capacity() < SEGMENT);
         let mut all = Vec::new();
@@ -297,7 +322,7 @@ mod tests {
             buffer.append(&block, &budget);
             all.extend_from_slice(&block);
         }
-        let taken = buffer.take(&budget).unwrap();
+        let taken = buffer.take().unwrap();
         let bytes = taken.segments.concat();
         assert_eq!(&bytes[taken.at..taken.at + 7], b"30d40\r\n");
         assert_eq!(&bytes[taken.at + 7..bytes.len() - 2], all);
@@ -305,32 +330,32 @@ mod tests {
 
     #[test]
     fn without_chunks_the_bytes_are_not_framed() {
-        let budget = Budget::default();
+        let budget = Arc::<Budget>::default();
         let mut buffer = Coalescing::default();
         buffer.list(BodyEncoder::default());
         buffer.append(b"ab", &budget);
         buffer.append(b"cd", &budget);
-        let taken = buffer.take(&budget).unwrap();
+        let taken = buffer.take().unwrap();
         assert_eq!(&taken.segments.concat()[taken.at..], b"abcd");
     }
 
     #[test]
     fn a_buffer_is_unlisted_only_while_it_is_empty() {
-        let budget = Budget::default();
+        let budget = Arc::<Budget>::default();
         let mut buffer = Coalescing::default();
         buffer.list(BodyEncoder::CHUNKED);
         buffer.append(b"ab", &budget);
         for _ in 0..10 {
-            assert!(buffer.stays_listed(false));
+            assert!(buffer.must_stay_listed(false));
         }
-        buffer.take(&budget).unwrap();
-        while buffer.stays_listed(false) {}
+        buffer.take().unwrap();
+        while buffer.must_stay_listed(false) {}
         assert_eq!(buffer.append(b"ab", &budget), Appended::Unlisted);
     }
 
     #[test]
     fn what_is_coalesced_is_charged_until_it_is_taken() {
-        let budget = Budget::default();
+        let budget = Arc::<Budget>::default();
         let mut buffer = Coalescing::default();
         buffer.list(BodyEncoder::CHUNKED);
         buffer.append(b"alone", &budget);
@@ -339,16 +364,16 @@ mod tests {
             buffer.append(&[0; 10_000], &budget);
         }
         assert!((3 * SEGMENT..5 * SEGMENT).contains(&budget.used()), "{}", budget.used());
-        buffer.take(&budget).unwrap();
+        buffer.take().unwrap();
         assert_eq!(budget.used(), 0);
         buffer.append(b"left", &budget);
-        buffer.reset(&budget);
+        drop(buffer);
         assert_eq!(budget.used(), 0);
     }
 
     #[test]
     fn a_block_for_which_there_is_no_memory_is_not_taken_and_earlier_ones_are_kept() {
-        let budget = Budget::default();
+        let budget = Arc::<Budget>::default();
         let mut buffer = Coalescing::default();
         buffer.list(BodyEncoder::default());
         // A small buffer, a segment that replaces it, and one that follows.
@@ -359,7 +384,7 @@ mod tests {
             assert_eq!((buffer.len(), budget.used()), before);
             assert_eq!(buffer.append(&block, &budget), Appended::Taken);
         }
-        let taken = buffer.take(&budget).unwrap();
+        let taken = buffer.take().unwrap();
         assert_eq!(taken.segments.concat()[taken.at..], [b'x'; 70_010]);
         assert_eq!(budget.used(), 0);
     }
@@ -368,18 +393,21 @@ mod tests {
 
     #[test]
     fn an_opening_that_is_taken_before_the_end_is_the_head_and_a_chunk() {
-        let budget = Budget::default();
+        let budget = Arc::<Budget>::default();
         let mut buffer = Coalescing::default();
-        assert!(buffer.open(HEAD, 200, BodyEncoder::CHUNKED, b"abcd", &budget));
+        assert_eq!(buffer.open(HEAD, 200, BodyEncoder::CHUNKED, b"abcd", &budget), Delay::Delayed);
         assert_eq!(buffer.append(b"efgh", &budget), Appended::Taken);
         assert!(budget.used() > 0);
-        let taken = buffer.take(&budget).unwrap();
-        assert_eq!(taken.opening, Some(Opening { status: 200, length: 8 }));
+        let taken = buffer.take().unwrap();
+        assert_eq!(taken.opening, Some(QueuedOpening { status: 200, length: 8 }));
         assert_eq!(taken.segments.concat()[taken.at..], [HEAD, b"8\r\nabcdefgh\r\n"].concat());
         // The head is sent once.
-        assert!(!buffer.close(|| unreachable!()) && !buffer.drop_opening(&budget));
+        assert_eq!(
+            (buffer.close(|| unreachable!()), buffer.drop_opening()),
+            (DelayedOpening::Gone, DelayedOpening::Gone)
+        );
         assert_eq!(buffer.append(b"ij", &budget), Appended::Taken);
-        let taken = buffer.take(&budget).unwrap();
+        let taken = buffer.take().unwrap();
         assert_eq!((&taken.segments.concat()[taken.at..], taken.opening), (b"2\r\nij\r\n".as_slice(), None));
         assert_eq!(budget.used(), 0);
     }
@@ -389,15 +417,15 @@ mod tests {
         // The new head is longer or shorter; the blocks fit in a small buffer, or take several segments.
         for head in [[HEAD, &[b'x'; LENGTH_ROOM]].concat(), b"HTTP/1.1 200 OK\r\n\r\n".to_vec()] {
             for count in [1, 2, 20] {
-                let budget = Budget::default();
+                let budget = Arc::<Budget>::default();
                 let mut buffer = Coalescing::default();
                 let block = vec![b'b'; if count == 1 { 100 } else { 15_000 }];
-                assert!(buffer.open(HEAD, 200, BodyEncoder::CHUNKED, &block, &budget));
+                assert_eq!(buffer.open(HEAD, 200, BodyEncoder::CHUNKED, &block, &budget), Delay::Delayed);
                 for _ in 1..count {
                     assert_eq!(buffer.append(&block, &budget), Appended::Taken);
                 }
-                assert!(buffer.close(|| Some(&head)));
-                let taken = buffer.take(&budget).unwrap();
+                assert_eq!(buffer.close(|| Some(&head)), DelayedOpening::Here);
+                let taken = buffer.take().unwrap();
                 assert!(taken.segments.concat()[taken.at..] == [head.clone(), block.repeat(count)].concat());
                 assert_eq!(budget.used(), 0);
             }
@@ -406,26 +434,26 @@ mod tests {
 
     #[test]
     fn an_opening_that_is_dropped_leaves_nothing() {
-        let budget = Budget::default();
+        let budget = Arc::<Budget>::default();
         let mut buffer = Coalescing::default();
-        assert!(!buffer.drop_opening(&budget));
-        assert!(buffer.open(HEAD, 200, BodyEncoder::default(), b"abcd", &budget));
-        assert!(buffer.drop_opening(&budget));
-        assert!(buffer.take(&budget).is_none());
+        assert_eq!(buffer.drop_opening(), DelayedOpening::Gone);
+        assert_eq!(buffer.open(HEAD, 200, BodyEncoder::default(), b"abcd", &budget), Delay::Delayed);
+        assert_eq!(buffer.drop_opening(), DelayedOpening::Here);
+        assert!(buffer.take().is_none());
         assert_eq!((buffer.append(b"ab", &budget), budget.used()), (Appended::Unlisted, 0));
     }
 
     #[test]
     fn an_opening_is_not_delayed_behind_other_blocks_without_memory_or_if_it_is_large() {
-        let budget = Budget::default();
+        let budget = Arc::<Budget>::default();
         let mut buffer = Coalescing::default();
-        assert!(!without_memory(|| buffer.open(HEAD, 200, BodyEncoder::CHUNKED, b"ab", &budget)));
-        assert!(!buffer.open(&[b'h'; SEGMENT], 200, BodyEncoder::CHUNKED, b"ab", &budget));
+        assert_eq!(without_memory(|| buffer.open(HEAD, 200, BodyEncoder::CHUNKED, b"ab", &budget)), Delay::Declined);
+        assert_eq!(buffer.open(&[b'h'; SEGMENT], 200, BodyEncoder::CHUNKED, b"ab", &budget), Delay::Declined);
         assert_eq!((buffer.append(b"ab", &budget), budget.used()), (Appended::Unlisted, 0));
         buffer.list(BodyEncoder::CHUNKED);
         buffer.append(b"ab", &budget);
-        assert!(!buffer.open(HEAD, 200, BodyEncoder::CHUNKED, b"cd", &budget));
-        let taken = buffer.take(&budget).unwrap();
+        assert_eq!(buffer.open(HEAD, 200, BodyEncoder::CHUNKED, b"cd", &budget), Delay::Declined);
+        let taken = buffer.take().unwrap();
         assert_eq!(&taken.segments.concat()[taken.at..], b"2\r\nab\r\n");
     }
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tailrace_http::body_encoder::BodyEncoder;
 use tailrace_http::coding::Coding;
+use tailrace_observe::record::Compressed;
+use tailrace_os::clock;
 
-use crate::observe::record::Compressed;
-use crate::os::clock;
 use crate::request::memory::Budget;
 use crate::response::content_encoder::ContentEncoder;
 use crate::response::send_queue::{Batch, SendQueue};
@@ -21,8 +21,11 @@ use crate::response::send_queue::{Batch, SendQueue};
 const STEP: usize = 128 * 1024;
 
 /// How far the producer is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
+    /// The response is not compressed.
+    #[default]
+    Unused,
     /// More may come.
     Open,
     /// All has come: the content is to be ended.
@@ -33,12 +36,10 @@ enum Stage {
     Done,
 }
 
-/// See the module.
+/// The compression of a response. Each connection has one, which is used from the head of a compressed response until its result is
+/// taken.
+#[derive(Default)]
 pub(crate) struct Compressing {
-    plain: SendQueue,
-    /// `None` while a thread compresses, and at the end.
-    encoder: Option<ContentEncoder>,
-    framing: BodyEncoder,
     stage: Stage,
     /// The producer has ended its response.
     is_ended: bool,
@@ -46,6 +47,16 @@ pub(crate) struct Compressing {
     is_scheduled: bool,
     /// The owner of the connection waits for the end.
     is_awaited: bool,
+    /// `None` if unused, so that an idle connection takes little memory.
+    content: Option<Box<CompressedContent>>,
+}
+
+/// The content of a response that is compressed.
+struct CompressedContent {
+    plain: SendQueue,
+    /// `None` while a thread compresses, and at the end.
+    encoder: Option<ContentEncoder>,
+    framing: BodyEncoder,
     totals: Compressed,
 }
 
@@ -82,32 +93,26 @@ pub(crate) struct Made {
 }
 
 impl Compressing {
-    pub(crate) fn new(coding: Coding, encoder: ContentEncoder, framing: BodyEncoder, budget: Arc<Budget>) -> Self {
-        Self {
-            plain: SendQueue::new(budget),
-            encoder: Some(encoder),
-            framing,
-            stage: Stage::Open,
-            is_ended: false,
-            is_scheduled: false,
-            is_awaited: false,
-            totals: Compressed { coding, plain_bytes: 0, bytes: 0, time: Duration::ZERO },
-        }
+    /// From now on the content of the response is compressed.
+    pub(crate) fn begin(&mut self, coding: Coding, encoder: ContentEncoder, framing: BodyEncoder, budget: Arc<Budget>) {
+        let totals = Compressed { coding, plain_bytes: 0, bytes: 0, time: Duration::ZERO };
+        let content = CompressedContent { plain: SendQueue::new(budget), encoder: Some(encoder), framing, totals };
+        *self = Self { stage: Stage::Open, content: Some(Box::new(content)), ..Self::default() };
     }
 
-    /// Where the producer's bytes go. `None`: it has ended.
+    /// Where the producer's bytes go. `None`: they are not compressed, or it has ended.
     pub(crate) fn queue(&mut self) -> Option<&mut SendQueue> {
-        (!self.is_ended).then_some(&mut self.plain)
+        self.content.as_mut().filter(|_| !self.is_ended).map(|content| &mut content.plain)
     }
 
-    /// True until the producer ends the response.
+    /// True from the head of a compressed response until its producer ends it.
     pub(crate) fn is_open(&self) -> bool {
-        !self.is_ended
+        self.stage != Stage::Unused && !self.is_ended
     }
 
     /// Bytes in memory that are not compressed.
     pub(crate) fn bytes(&self) -> usize {
-        self.plain.bytes()
+        self.content.as_ref().map_or(0, |content| content.plain.bytes())
     }
 
     /// The producer has produced all of the response.
@@ -119,7 +124,7 @@ impl Compressing {
 
     /// The producer sends nothing more.
     pub(crate) fn end(&mut self) {
-        self.is_ended = true;
+        self.is_ended = self.stage != Stage::Unused;
         if self.stage == Stage::Open {
             self.stage = Stage::Cut;
         }
@@ -127,86 +132,101 @@ impl Compressing {
 
     /// The connection is broken: drops everything.
     pub(crate) fn break_off(&mut self) {
-        self.plain.clear();
-        self.stage = Stage::Done;
-        self.encoder = None;
+        if let Some(content) = &mut self.content {
+            content.plain.clear();
+            content.encoder = None;
+            self.stage = Stage::Done;
+        }
     }
 
     /// True while bytes are to come of what the producer has sent.
     pub(crate) fn is_pending(&self) -> bool {
         match self.stage {
-            Stage::Open => self.encoder.is_none() || !self.plain.is_empty(),
+            Stage::Open => self.content.as_ref().is_some_and(|content| content.has_work()),
             Stage::Complete | Stage::Cut => true,
-            Stage::Done => false,
+            Stage::Unused | Stage::Done => false,
         }
     }
 
     /// True when a disk thread has to be asked to come, which counts as done.
-    pub(crate) fn schedule(&mut self) -> bool {
-        let is_due = self.is_pending() && self.encoder.is_some() && !self.is_scheduled;
+    pub(crate) fn must_schedule(&mut self) -> bool {
+        let is_idle = self.content.as_ref().is_some_and(|content| content.encoder.is_some());
+        let is_due = is_idle && !self.is_scheduled && self.is_pending();
         self.is_scheduled |= is_due;
         is_due
     }
 
     /// Called by the owner of the connection, which has sent everything. True: more comes, and it is notified.
-    pub(crate) fn await_end(&mut self) -> bool {
+    pub(crate) fn must_be_awaited(&mut self) -> bool {
         let waits = self.is_ended && self.is_pending();
         self.is_awaited |= waits;
         waits
     }
 
     /// True, once, when the owner of the connection waits and nothing more comes.
-    pub(crate) fn take_awaited(&mut self) -> bool {
+    pub(crate) fn must_notify_owner(&mut self) -> bool {
         !self.is_pending() && std::mem::take(&mut self.is_awaited)
     }
 
     /// Takes what is compressed next. `None`: nothing is.
-    pub(crate) fn begin(&mut self) -> Option<Step> {
+    pub(crate) fn begin_step(&mut self) -> Option<Step> {
         self.is_scheduled = false;
         if !self.is_pending() {
             return None;
         }
-        let encoder = self.encoder.take()?;
-        let batch = self.plain.take();
+        let content = self.content.as_mut()?;
+        let encoder = content.encoder.take()?;
+        let batch = content.plain.take();
         let then = match self.stage {
-            _ if !self.plain.is_empty() => Then::Continue,
+            _ if !content.plain.is_empty() => Then::Continue,
             Stage::Complete => Then::Finish,
-            Stage::Open | Stage::Cut | Stage::Done => Then::Flush,
+            Stage::Unused | Stage::Open | Stage::Cut | Stage::Done => Then::Flush,
         };
-        Some(Step { encoder, batch, then, framing: self.framing })
+        Some(Step { encoder, batch, then, framing: content.framing })
     }
 
     /// Takes the result of a step back. Returns the bytes to queue, and where they begin. `Err`: the response cannot
     /// continue.
     pub(crate) fn end_step(&mut self, made: Made) -> Result<(Vec<u8>, usize), ()> {
         let Made { batch, taken, encoder, bytes, at, length, time, is_ok } = made;
+        // The connection broke meanwhile, and the response may have been accounted for.
+        let Some(content) = &mut self.content else { return Err(()) };
         if self.stage == Stage::Done {
             if let Some(batch) = batch {
-                self.plain.drop_batch(batch);
+                content.plain.drop_batch(batch);
             }
             return Err(());
         }
         if let Some(batch) = batch {
-            self.plain.put_back(batch, taken);
+            content.plain.put_back(batch, taken);
         }
-        self.totals.plain_bytes += taken as u64;
-        self.totals.bytes += length as u64;
-        self.totals.time += time;
+        content.totals.plain_bytes += taken as u64;
+        content.totals.bytes += length as u64;
+        content.totals.time += time;
         if !is_ok {
             return Err(());
         }
         let has_finished = encoder.is_none();
-        self.encoder = encoder;
-        if has_finished || (self.stage == Stage::Cut && self.plain.is_empty()) {
+        content.encoder = encoder;
+        if has_finished || (self.stage == Stage::Cut && content.plain.is_empty()) {
             self.stage = Stage::Done;
-            self.encoder = None;
+            content.encoder = None;
         }
         Ok((bytes, at))
     }
 
-    /// What it has taken and gained, once it is done.
-    pub(crate) fn result(&self) -> Option<Compressed> {
-        (self.stage == Stage::Done).then_some(self.totals)
+    /// What it has taken and gained, once, when it is done.
+    pub(crate) fn take_result(&mut self) -> Option<Compressed> {
+        let totals = self.content.take_if(|_| self.stage == Stage::Done)?.totals;
+        *self = Self::default();
+        Some(totals)
+    }
+}
+
+impl CompressedContent {
+    /// True while a thread compresses, or something is left to compress.
+    fn has_work(&self) -> bool {
+        self.encoder.is_none() || !self.plain.is_empty()
     }
 }
 

@@ -6,7 +6,6 @@
 //!   may last for hours.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 
 use brotli::CompressorWriter;
 use brotli::enc::BrotliEncoderParams;
@@ -15,7 +14,7 @@ use flate2::write::GzEncoder;
 use tailrace_http::body_encoder::BodyEncoder;
 use tailrace_http::coding::Coding;
 
-use crate::request::memory::{Budget, ClientMemory};
+use crate::request::memory::{Charge, ClientMemory};
 use crate::response::segments;
 
 const GZIP_LEVEL: u32 = 4;
@@ -39,19 +38,7 @@ pub(crate) struct ContentEncoder {
     length: Option<u64>,
     /// `None` before the first bytes: the thread that compresses makes it, and zeroes its memory.
     kind: Option<Kind>,
-    /// Returns its memory when it is dropped.
     _charge: Charge,
-}
-
-struct Charge {
-    budget: Arc<Budget>,
-    bytes: usize,
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.budget.give_back(self.bytes);
-    }
 }
 
 /// The memory of an encoder, in bytes, measured over a stream of 400 KB.
@@ -72,9 +59,9 @@ impl ContentEncoder {
         if !limits.has_room_for_response(memory) {
             return None;
         }
-        let budget = limits.responses.clone();
-        budget.charge(memory);
-        Some(Self { coding, length, kind: None, _charge: Charge { budget, bytes: memory } })
+        let mut charge = Charge::new(limits.responses.clone());
+        charge.set(memory);
+        Some(Self { coding, length, kind: None, _charge: charge })
     }
 
     /// Makes the encoder, if there is none.

@@ -12,16 +12,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tailrace_http::body_encoder::BodyEncoder;
+use tailrace_os::clock::Millis;
+use tailrace_os::socket::Io;
+use tailrace_os::sync::{Condvar, Mutex, MutexGuard, lock, wait_for};
 
-use crate::observe::record::Compressed;
-use crate::os::clock::Millis;
-use crate::os::socket::Io;
-use crate::os::sync::{Condvar, Mutex, MutexGuard, lock, wait_for};
-use crate::response::compressing::{Compressing, Made};
-use crate::response::payload::{FileSource, Payload, UnreadPart};
+use crate::response::compressing::Made;
+use crate::response::outbox::{DeliveryLimits, Flush, FullSocket, Hold, Outbox, Room, TimeOut, Writing, WritingEnd};
+use crate::response::payload::{FileSource, Payload};
 use crate::response::send_queue::{Batch, Wrote};
-use crate::response::sending::{CoalesceResult, DeliveryLimits, End, Flush, Produced, Progress, Sending, TimeOut};
+use crate::response::send_state::Progress;
 use crate::response::spill::Spill;
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
@@ -35,7 +34,7 @@ pub(crate) trait ClientTime {
     /// Now.
     fn now(&self) -> Millis;
 
-    /// Sets the deadline of the connection; [`crate::os::clock::NEVER`]: none. True: the thread that polls has to be
+    /// Sets the deadline of the connection; [`tailrace_os::clock::NEVER`]: none. True: the thread that polls has to be
     /// woken.
     fn set_deadline(&self, due: Millis) -> bool;
 }
@@ -52,7 +51,7 @@ pub(crate) struct After {
     pub(crate) room: bool,
     /// List the response with the I/O side, which looks at it at each tick.
     pub(crate) list: bool,
-    /// Have a disk thread read the part of a file that [`Delivery::take_unread`] returns, then flush again.
+    /// Have a disk thread read the part of a file that [`crate::response::outbox::SocketState::take_unread`] returns, then flush again.
     pub(crate) read: bool,
     /// Have a disk thread call [`Delivery::compress`].
     pub(crate) compress: bool,
@@ -81,17 +80,6 @@ pub(crate) enum Accepted {
     Gone,
 }
 
-/// Whether the send queue has room, for a runner that waits under a ticket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// There is room.
-    Now,
-    /// There will never be room.
-    Never,
-    /// Not yet: the runner is woken by its ticket and asks again.
-    Later,
-}
-
 /// The result of [`Delivery::write_for_room`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WrittenForRoom {
@@ -99,10 +87,11 @@ pub(crate) enum WrittenForRoom {
     Room,
     /// There will never be room.
     Never,
-    /// There is no room yet; the socket has accepted some bytes.
-    Progress,
-    /// There is no room yet, and the socket has accepted nothing.
-    NoProgress,
+    /// There is no room yet: the socket is full.
+    Blocked,
+    /// There is no room yet, although the socket is not full: another thread writes, or compresses and will send the
+    /// result.
+    Elsewhere,
 }
 
 /// The result of [`Delivery::spill`].
@@ -149,58 +138,62 @@ pub(crate) struct FilePart<'a> {
 /// See the module.
 pub(crate) struct Delivery {
     socket: Box<dyn Transport>,
-    sending: Mutex<Sending>,
+    outbox: Mutex<Outbox>,
     room: Condvar,
 }
-
-type Guard<'a> = MutexGuard<'a, Sending>;
 
 impl Delivery {
     /// A delivery for a new connection, which has no response yet.
     pub(crate) fn new(socket: Box<dyn Transport>, limits: &DeliveryLimits) -> Self {
-        let sending = Mutex::new(Sending::new(limits.memory.responses.clone()));
-        Self { socket, sending, room: Condvar::new() }
+        let outbox = Mutex::new(Outbox::new(limits.memory.responses.clone()));
+        Self { socket, outbox, room: Condvar::new() }
     }
 
     pub(crate) fn socket(&self) -> &dyn Transport {
         &*self.socket
     }
 
+    /// The outbox, locked. Not across a system call.
+    #[inline]
+    pub(crate) fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        lock(&self.outbox)
+    }
+
     /// Writes until the queue is empty, the socket full, or at least `most` bytes are sent. Releases the lock during
     /// each write. Returns the lock, the result, and whether another thread tried to write meanwhile.
-    fn write<'a>(&'a self, mut sending: Guard<'a>, most: u64) -> (Guard<'a>, Flush, bool) {
-        if sending.queue.is_empty() && sending.is_sent() {
-            let flush = if sending.is_broken() { sending.broken() } else { Flush::Empty };
-            return (sending, flush, false);
+    fn write<'a>(&'a self, mut outbox: MutexGuard<'a, Outbox>, most: u64) -> (MutexGuard<'a, Outbox>, Flush, bool) {
+        if outbox.queue.is_empty() && outbox.is_sent() {
+            let flush = if outbox.state.is_broken() { outbox.broken() } else { Flush::Empty };
+            return (outbox, flush, false);
         }
-        if !sending.begin_writing() {
-            return (sending, Flush::Elsewhere, false);
+        if outbox.socket.begin_writing() == Writing::Taken {
+            return (outbox, Flush::Elsewhere, false);
         }
-        let until = sending.sent().saturating_add(most);
+        let until = outbox.client.sent().saturating_add(most);
         let flush = loop {
-            if sending.is_broken() {
-                break sending.broken();
+            if outbox.state.is_broken() {
+                break outbox.broken();
             }
-            if sending.sent() >= until && !sending.queue.is_empty() {
+            if outbox.client.sent() >= until && !outbox.queue.is_empty() {
                 break Flush::More;
             }
-            let Some(batch) = sending.next_batch() else {
-                break if sending.await_compression() { Flush::Elsewhere } else { Flush::Empty };
+            let Some(batch) = outbox.queue.take() else {
+                break if outbox.compressing.must_be_awaited() { Flush::Elsewhere } else { Flush::Empty };
             };
-            drop(sending);
+            drop(outbox);
             let write = |batch: &mut Batch| batch.write(self.socket());
-            let (batch, wrote) = self.unlocked(batch, write, |sending, batch| sending.queue.drop_batch(batch));
-            sending = lock(&self.sending);
+            let (batch, wrote) = self.unlocked(batch, write, |outbox, batch| outbox.queue.drop_batch(batch));
+            outbox = self.outbox();
             let moved = match wrote {
                 Wrote::Io(moved) => moved,
-                Wrote::Unread(part) => break sending.found_unread(batch, part),
+                Wrote::Unread(part) => break outbox.found_unread(batch, part),
             };
-            if let Some(flush) = sending.wrote(batch, moved) {
+            if let Some(flush) = outbox.wrote(batch, moved) {
                 break flush;
             }
         };
-        let asked = sending.end_writing();
-        (sending, flush, asked)
+        let asked = outbox.socket.end_writing() == WritingEnd::Asked;
+        (outbox, flush, asked)
     }
 
     /// Runs a write without the lock. If the transport panics, drops the bytes that were being written, breaks the
@@ -209,16 +202,16 @@ impl Delivery {
         &self,
         mut bytes: B,
         write: impl FnOnce(&mut B) -> T,
-        forget: impl FnOnce(&mut Sending, B),
+        forget: impl FnOnce(&mut Outbox, B),
     ) -> (B, T) {
         match catch_unwind(AssertUnwindSafe(|| write(&mut bytes))) {
             Ok(written) => (bytes, written),
             Err(panic) => {
-                let mut sending = lock(&self.sending);
-                forget(&mut sending, bytes);
-                sending.break_off();
-                sending.end_writing();
-                drop(sending);
+                let mut outbox = self.outbox();
+                forget(&mut outbox, bytes);
+                outbox.break_off();
+                outbox.socket.end_writing();
+                drop(outbox);
                 resume_unwind(panic)
             }
         }
@@ -226,14 +219,14 @@ impl Delivery {
 
     /// After a write: sets the deadline by which the client must accept more. True: the thread that polls has to be
     /// woken.
-    fn set_deadline(sending: &mut Sending, progress: bool, limits: &DeliveryLimits, time: &dyn ClientTime) -> bool {
-        sending.deadline(progress, limits, || time.now()).is_some_and(|due| time.set_deadline(due))
+    fn set_deadline(outbox: &mut Outbox, progress: bool, limits: &DeliveryLimits, time: &dyn ClientTime) -> bool {
+        outbox.deadline(progress, limits, || time.now()).is_some_and(|due| time.set_deadline(due))
     }
 
     /// Nothing may follow a page that was sent in the application's place: ends the sending direction once it is sent.
-    fn end_if_timed_out(&self, sending: Guard<'_>) {
-        let is_over = sending.is_timed_out() && sending.is_sent();
-        drop(sending);
+    fn end_if_timed_out(&self, outbox: MutexGuard<'_, Outbox>) {
+        let is_over = outbox.state.is_timed_out() && outbox.is_sent();
+        drop(outbox);
         if is_over {
             self.socket.end_sending();
         }
@@ -253,37 +246,37 @@ impl Delivery {
     ) -> (Accepted, After) {
         let Output { plan, blocks, keep, progress, may_hold, is_end } = output;
         let most = limits.policy.most_by_runner;
-        let mut sending = lock(&self.sending);
-        if may_hold && sending.hold(progress) {
-            plan.queue_rest(&mut sending, blocks, most, keep);
-            let accepted = if sending.is_over() { Accepted::Gone } else { Accepted::Batched };
+        let mut outbox = self.outbox();
+        if may_hold && outbox.hold(progress) == Hold::Held {
+            plan.queue_rest(&mut outbox, blocks, most, keep);
+            let accepted = if outbox.state.is_over() { Accepted::Gone } else { Accepted::Batched };
             return (accepted, After::default());
         }
-        sending.note_produced(progress);
-        sending.flush_coalesced(limits);
-        if !sending.is_compressing() && sending.takes_writes() && sending.begin_writing() {
+        outbox.note_produced(progress);
+        outbox.flush_coalesced();
+        if !outbox.compressing.is_open() && outbox.takes_writes() && outbox.socket.begin_writing() == Writing::Mine {
             loop {
-                drop(sending);
+                drop(outbox);
                 let write = |plan: &mut &mut WritePlan| plan.write(self.socket(), blocks, most, is_end);
                 let (_, (count, last)) = self.unlocked(&mut *plan, write, |_, _| {});
                 *writes += count;
-                sending = lock(&self.sending);
+                outbox = self.outbox();
                 match last {
                     // The socket may have room again. Only a full socket decides whether the producer has to wait.
-                    Some(Io::WouldBlock) if sending.found_full() => {}
-                    Some(Io::End | Io::Broken) => break sending.break_off(),
+                    Some(Io::WouldBlock) if outbox.socket.found_full() == FullSocket::NoLonger => {}
+                    Some(Io::End | Io::Broken) => break outbox.break_off(),
                     Some(Io::WouldBlock | Io::Moved(_)) | None => break,
                 }
             }
             // What the other thread would have written is written or queued below.
-            let asked = sending.end_writing();
-            plan.queue_rest(&mut sending, blocks, most, keep);
-            let (accepted, mut after) = self.settle(sending, u64::MAX, limits, time);
+            let asked = outbox.socket.end_writing() == WritingEnd::Asked;
+            plan.queue_rest(&mut outbox, blocks, most, keep);
+            let (accepted, mut after) = self.send_queued(outbox, u64::MAX, limits, time);
             after.asked |= asked;
             return (accepted, after);
         }
-        plan.queue_rest(&mut sending, blocks, most, keep);
-        self.settle(sending, u64::MAX, limits, time)
+        plan.queue_rest(&mut outbox, blocks, most, keep);
+        self.send_queued(outbox, u64::MAX, limits, time)
     }
 
     /// Queues a part of a file, and sends what is queued.
@@ -293,118 +286,66 @@ impl Delivery {
         limits: &DeliveryLimits,
         time: &dyn ClientTime,
     ) -> (Accepted, After) {
-        let mut sending = lock(&self.sending);
-        sending.note_produced(part.progress);
-        sending.flush_coalesced(limits);
-        sending.push(|queue| {
+        let mut outbox = self.outbox();
+        outbox.note_produced(part.progress);
+        outbox.flush_coalesced();
+        outbox.push(|queue| {
             queue.push_copy(part.before)?;
             queue.push_file(part.file, part.offset, part.length);
             queue.push_copy(part.behind)
         });
         // A fast client would take all of a large file from memory, and the caller may be the thread that polls.
-        self.settle(sending, TURN, limits, time)
+        self.send_queued(outbox, TURN, limits, time)
     }
 
     /// Sends what is queued, unless the socket is full or the I/O side is to send it. Returns what the producer has to
     /// do.
-    fn settle<'a>(
+    fn send_queued<'a>(
         &'a self,
-        mut sending: Guard<'a>,
+        mut outbox: MutexGuard<'a, Outbox>,
         most: u64,
         limits: &DeliveryLimits,
         time: &dyn ClientTime,
     ) -> (Accepted, After) {
-        let mut after = After { compress: sending.schedule_compression(), ..After::default() };
+        let mut after = After { compress: outbox.compressing.must_schedule(), ..After::default() };
         // The head is sent with the first bytes that are compressed.
-        let is_direct = !sending.is_compressing();
-        if is_direct && !sending.queue.is_empty() && !sending.is_blocked() && !sending.leaves_rest(limits) {
-            sending = self.send_on(sending, most, limits, &mut after);
+        let is_direct = !outbox.compressing.is_open();
+        if is_direct && !outbox.queue.is_empty() && !outbox.socket.is_blocked() && !outbox.leaves_rest(limits) {
+            outbox = self.send_on(outbox, most, limits, &mut after);
         }
-        if sending.is_over() {
+        if outbox.state.is_over() {
             return (Accepted::Gone, after);
         }
-        after.wake = Self::set_deadline(&mut sending, false, limits, time);
-        if !sending.is_full(limits) {
+        after.wake = Self::set_deadline(&mut outbox, false, limits, time);
+        if !outbox.is_full(limits) {
             return (Accepted::Taken, after);
         }
-        if is_direct && !sending.is_blocked() {
+        if is_direct && !outbox.socket.is_blocked() {
             // The I/O side wakes a waiting producer after it has sent something, so it is given a reason to send, even
             // if the response is complete.
-            sending = self.send_on(sending, most, limits, &mut after);
+            outbox = self.send_on(outbox, most, limits, &mut after);
         }
-        drop(sending);
+        drop(outbox);
         (Accepted::Full, after)
     }
 
     /// Writes all that the socket accepts, or has the I/O side do it where a runner must not write that much.
     fn send_on<'a>(
         &'a self,
-        mut sending: Guard<'a>,
+        mut outbox: MutexGuard<'a, Outbox>,
         most: u64,
         limits: &DeliveryLimits,
         after: &mut After,
-    ) -> Guard<'a> {
+    ) -> MutexGuard<'a, Outbox> {
         if limits.policy.most_by_runner.is_some() {
-            after.push |= sending.set_pushed(true);
-            return sending;
+            after.push |= outbox.socket.must_push();
+            return outbox;
         }
-        let (mut sending, flush, asked) = self.write(sending, most);
+        let (mut outbox, flush, asked) = self.write(outbox, most);
         after.asked |= asked;
-        after.push |= flush == Flush::More && sending.set_pushed(true);
-        after.read |= sending.has_unread();
-        sending
-    }
-
-    /// From now on what the producer sends is compressed, see [`Sending::compress`].
-    pub(crate) fn begin_compressing(&self, head: &[u8], compressing: Compressing, status: u16) {
-        lock(&self.sending).compress(head, compressing, status);
-    }
-
-    /// From now on blocks are coalesced, see [`Sending::list`].
-    pub(crate) fn list(&self, encoder: BodyEncoder) {
-        lock(&self.sending).list(encoder);
-    }
-
-    /// Appends a block to the coalescing buffer. [`CoalesceResult::Unlisted`]: nothing was done.
-    #[inline]
-    pub(crate) fn coalesce(&self, block: &[u8], limits: &DeliveryLimits) -> CoalesceResult {
-        lock(&self.sending).coalesce(block, limits)
-    }
-
-    /// The same for a block of a response that is not listed, which the caller then lists with the I/O side. The I/O
-    /// side sends the block, so that the runner need not make a send for each; it is sent together with the end of the
-    /// response if that follows at once.
-    pub(crate) fn coalesce_anew(&self, block: &[u8], encoder: BodyEncoder, limits: &DeliveryLimits) -> CoalesceResult {
-        let mut sending = lock(&self.sending);
-        sending.list(encoder);
-        sending.coalesce(block, limits)
-    }
-
-    /// Delays the opening of a response, see [`Sending::open`]. The caller lists the response with the I/O side.
-    pub(crate) fn open(
-        &self,
-        head: &[u8],
-        status: u16,
-        encoder: BodyEncoder,
-        block: &[u8],
-        limits: &DeliveryLimits,
-    ) -> bool {
-        lock(&self.sending).open(head, status, encoder, block, limits)
-    }
-
-    /// Called by the producer at the end of its response, see [`Sending::close`].
-    pub(crate) fn close<'h>(&self, head: impl FnOnce() -> Option<&'h [u8]>) -> bool {
-        lock(&self.sending).close(head)
-    }
-
-    /// See [`Sending::drop_opening`].
-    pub(crate) fn drop_opening(&self, limits: &DeliveryLimits) -> bool {
-        lock(&self.sending).drop_opening(limits)
-    }
-
-    /// Notes that the response is complete.
-    pub(crate) fn complete(&self) {
-        lock(&self.sending).complete();
+        after.push |= flush == Flush::More && outbox.socket.must_push();
+        after.read |= outbox.socket.has_unread();
+        outbox
     }
 
     /// Blocks until the queue has room. False: there never will be. `spill` moves the queued bytes to a file; it is
@@ -415,59 +356,42 @@ impl Delivery {
         mut patience: Duration,
         mut spill: impl FnMut() -> Duration,
     ) -> bool {
-        let mut sending = lock(&self.sending);
-        while !sending.is_over() && !sending.has_room(limits) {
-            let (guard, timed_out) = wait_for(&self.room, sending, patience);
-            sending = guard;
+        let mut outbox = self.outbox();
+        while outbox.room(limits) == Room::Later {
+            let (guard, timed_out) = wait_for(&self.room, outbox, patience);
+            outbox = guard;
             if timed_out {
-                drop(sending);
+                drop(outbox);
                 patience = spill();
-                sending = lock(&self.sending);
+                outbox = self.outbox();
             }
         }
-        !sending.is_over()
-    }
-
-    /// Whether the queue has room. If it has none yet, `waits` notes the waiting runner, under the lock: a thread that
-    /// makes room takes the lock before it looks for that note.
-    pub(crate) fn ask_for_room(&self, limits: &DeliveryLimits, waits: impl FnOnce()) -> Room {
-        let sending = lock(&self.sending);
-        if sending.is_over() {
-            return Room::Never;
-        }
-        if sending.has_room(limits) {
-            return Room::Now;
-        }
-        waits();
-        Room::Later
+        !outbox.state.is_over()
     }
 
     /// Writes as much as the socket accepts now, where no other thread writes.
     pub(crate) fn write_for_room(&self, limits: &DeliveryLimits) -> WrittenForRoom {
-        let mut sending = lock(&self.sending);
-        sending.unblock();
-        sending.flush_coalesced(limits);
-        let before = sending.sent();
-        let (sending, _, _) = self.write(sending, u64::MAX);
-        if sending.is_over() {
+        let mut outbox = self.outbox();
+        outbox.socket.unblock();
+        outbox.flush_coalesced();
+        let (outbox, _, _) = self.write(outbox, u64::MAX);
+        if outbox.state.is_over() {
             WrittenForRoom::Never
-        } else if sending.queued() <= limits.low_water() {
+        } else if outbox.queued() <= limits.low_water() {
             WrittenForRoom::Room
-        } else if sending.sent() > before {
-            WrittenForRoom::Progress
+        } else if !outbox.socket.is_blocked() {
+            WrittenForRoom::Elsewhere
         } else {
-            WrittenForRoom::NoProgress
+            WrittenForRoom::Blocked
         }
     }
 
-    /// Ends the response, see [`Sending::end`].
-    pub(crate) fn end(&self, limits: &DeliveryLimits) -> End {
-        lock(&self.sending).end(limits)
-    }
-
-    /// True while bytes that were written to a file have not been sent.
-    pub(crate) fn is_behind(&self) -> bool {
-        lock(&self.sending).queue.is_behind()
+    /// After [`WrittenForRoom::Elsewhere`]: waits up to this long until the other thread has made room.
+    pub(crate) fn await_room_from_others(&self, limits: &DeliveryLimits, most: Duration) {
+        let outbox = self.outbox();
+        if !outbox.state.is_over() && !outbox.socket.is_blocked() && outbox.queued() > limits.low_water() {
+            drop(wait_for(&self.room, outbox, most));
+        }
     }
 }
 
@@ -482,104 +406,89 @@ impl Delivery {
         limits: &DeliveryLimits,
         time: Option<&dyn ClientTime>,
     ) -> (Flush, After) {
-        let mut sending = lock(&self.sending);
+        let mut outbox = self.outbox();
         if writable {
-            sending.unblock();
+            outbox.socket.unblock();
         }
-        let before = sending.sent();
+        let before = outbox.client.sent();
         // The thread that compresses sends what is queued, the head, too, together with what it adds.
-        let (mut sending, flush, asked) = match sending.await_compression() {
-            true => (sending, Flush::Elsewhere, false),
-            false => self.write(sending, most),
+        let (mut outbox, flush, asked) = match outbox.compressing.must_be_awaited() {
+            true => (outbox, Flush::Elsewhere, false),
+            false => self.write(outbox, most),
         };
-        let progress = sending.sent() > before;
-        let wake = time.is_some_and(|time| Self::set_deadline(&mut sending, progress, limits, time));
+        let progress = outbox.client.sent() > before;
+        let wake = time.is_some_and(|time| Self::set_deadline(&mut outbox, progress, limits, time));
         // A producer that found this thread writing may wait for the room that the write has made.
-        let room = asked && (sending.queued() <= limits.low_water() || sending.is_over());
-        let read = sending.has_unread();
-        self.end_if_timed_out(sending);
+        let room = asked && (outbox.queued() <= limits.low_water() || outbox.state.is_over());
+        let read = outbox.socket.has_unread();
+        self.end_if_timed_out(outbox);
         (flush, After { wake, asked, room, read, ..After::default() })
     }
 
     /// Sends coalesced blocks and the queue while the producer still works. `expired`: the deadline of the connection
     /// has passed, which breaks the connection if its socket is full.
     pub(crate) fn drain(&self, writable: bool, expired: bool, limits: &DeliveryLimits, time: &dyn ClientTime) -> After {
-        let mut sending = lock(&self.sending);
+        let mut outbox = self.outbox();
         if writable {
-            sending.unblock();
+            outbox.socket.unblock();
         }
-        sending.set_pushed(false);
-        sending.flush_coalesced(limits);
-        let mut after = After { compress: sending.schedule_compression(), ..After::default() };
-        if sending.queue.is_empty() {
+        outbox.socket.note_pulled();
+        outbox.flush_coalesced();
+        let mut after = After { compress: outbox.compressing.must_schedule(), ..After::default() };
+        if outbox.queue.is_empty() {
             // The queue may have had no memory for the coalesced blocks, which breaks the connection.
-            after.room = sending.is_over();
+            after.room = outbox.state.is_over();
             return after;
         }
-        if expired && sending.is_blocked() {
-            sending.break_off();
-        } else if !sending.is_blocked() {
-            let before = sending.sent();
-            let (guard, flush, asked) = self.write(sending, limits.policy.most_by_io.unwrap_or(u64::MAX));
-            sending = guard;
+        if expired && outbox.socket.is_blocked() {
+            outbox.break_off();
+        } else if !outbox.socket.is_blocked() {
+            let before = outbox.client.sent();
+            let (guard, flush, asked) = self.write(outbox, limits.policy.most_by_io.unwrap_or(u64::MAX));
+            outbox = guard;
             after.asked = asked;
-            after.read = sending.has_unread();
-            after.push = flush == Flush::More && sending.set_pushed(true);
-            let progress = sending.sent() > before;
-            after.wake = Self::set_deadline(&mut sending, progress, limits, time);
+            after.read = outbox.socket.has_unread();
+            after.push = flush == Flush::More && outbox.socket.must_push();
+            let progress = outbox.client.sent() > before;
+            after.wake = Self::set_deadline(&mut outbox, progress, limits, time);
         }
-        after.room = sending.queued() <= limits.low_water() || sending.is_over();
-        self.end_if_timed_out(sending);
+        after.room = outbox.queued() <= limits.low_water() || outbox.state.is_over();
+        self.end_if_timed_out(outbox);
         after
     }
 
     /// Compresses a part of what the producer has sent, and sends it. For a disk thread; the lock is not held meanwhile.
     pub(crate) fn compress(&self, limits: &DeliveryLimits, time: &dyn ClientTime) -> After {
-        let Some(step) = lock(&self.sending).begin_compressing(limits) else { return After::default() };
+        let Some(step) = self.outbox().begin_compressing() else { return After::default() };
         if let Ok(made) = catch_unwind(AssertUnwindSafe(|| step.run())) {
             self.end_compressing(made, limits, time)
         } else {
-            lock(&self.sending).break_off();
+            self.outbox().break_off();
             After { asked: true, room: true, ..After::default() }
         }
     }
 
     /// Sends what a step has compressed.
     fn end_compressing(&self, made: Made, limits: &DeliveryLimits, time: &dyn ClientTime) -> After {
-        lock(&self.sending).end_compressing(made);
+        self.outbox().end_compressing(made);
         let mut after = self.drain(false, false, limits, time);
-        let mut sending = lock(&self.sending);
-        after.compress |= sending.schedule_compression();
-        after.asked |= sending.take_awaited();
+        let mut outbox = self.outbox();
+        after.compress |= outbox.compressing.must_schedule();
+        after.asked |= outbox.compressing.must_notify_owner();
         after
-    }
-
-    /// What the compression of the response has taken and gained, once, when it is over.
-    pub(crate) fn take_compressed(&self) -> Option<Compressed> {
-        lock(&self.sending).take_compressed()
     }
 
     /// Sends what has been coalesced since the last tick. False: the response is over, or its blocks no longer come
     /// quickly.
     pub(crate) fn tick(&self, limits: &DeliveryLimits, time: &dyn ClientTime) -> (bool, After) {
-        let moved = lock(&self.sending).coalesced() > 0;
+        let moved = self.outbox().coalescing.len() > 0;
         let after = if moved { self.drain(false, false, limits, time) } else { After::default() };
-        (lock(&self.sending).stays_listed(moved), after)
-    }
-
-    /// The part of a file that is to be read before it can be sent. Then report the socket as writable.
-    pub(crate) fn take_unread(&self) -> Option<Box<UnreadPart>> {
-        lock(&self.sending).take_unread()
-    }
-
-    /// Queues bytes of the server's own.
-    pub(crate) fn queue(&self, bytes: &[u8]) {
-        lock(&self.sending).push(|queue| queue.push_copy(bytes));
+        (self.outbox().coalescing.must_stay_listed(moved), after)
     }
 
     /// Queues bytes of the server's own and sends what the socket accepts. Sets no deadline.
     pub(crate) fn send(&self, bytes: &[u8], limits: &DeliveryLimits) -> After {
-        self.queue(bytes);
+        self.outbox().queue_own(bytes);
         self.flush(false, u64::MAX, limits, None).1
     }
 
@@ -587,31 +496,21 @@ impl Delivery {
     /// else breaks it off; a complete response is not touched. What the application produces from now on is discarded.
     /// The caller notifies a runner that waits for room. The flag is [`After::asked`].
     pub(crate) fn time_out(&self, page: impl FnOnce() -> (Vec<u8>, u64)) -> (TimeOut, bool) {
-        let mut sending = lock(&self.sending);
-        let time_out = sending.time_out(page);
+        let mut outbox = self.outbox();
+        let time_out = outbox.time_out(page);
         match time_out {
             TimeOut::Over => (time_out, false),
             TimeOut::BrokenOff => {
-                drop(sending);
+                drop(outbox);
                 self.socket.abort();
                 (time_out, false)
             }
             TimeOut::Answered => {
-                let (sending, _, asked) = self.write(sending, u64::MAX);
-                self.end_if_timed_out(sending);
+                let (outbox, _, asked) = self.write(outbox, u64::MAX);
+                self.end_if_timed_out(outbox);
                 (time_out, asked)
             }
         }
-    }
-
-    /// True when the server has answered in the application's place, or has broken the response off at its deadline.
-    pub(crate) fn is_timed_out(&self) -> bool {
-        lock(&self.sending).produced_so_far().1
-    }
-
-    /// Drops what is queued, and discards everything from now on. The caller notifies a runner that waits for room.
-    pub(crate) fn break_off(&self) {
-        lock(&self.sending).break_off();
     }
 
     /// Wakes a thread that waits for room.
@@ -619,76 +518,46 @@ impl Delivery {
         self.room.notify_all();
     }
 
-    /// Status and body bytes of the current response, and whether its deadline has passed. For the log, where the
-    /// producer cannot be asked.
-    pub(crate) fn produced_so_far(&self) -> (Produced, bool) {
-        lock(&self.sending).produced_so_far()
-    }
-
-    /// Number of write calls since the last call of this method.
-    pub(crate) fn take_writes(&self) -> u32 {
-        lock(&self.sending).take_writes()
-    }
-
-    /// The memory that moving the response to a file would free, in bytes; see [`SendQueue::held`].
-    ///
-    /// [`SendQueue::held`]: crate::response::send_queue::SendQueue::held
-    pub(crate) fn held(&self) -> usize {
-        lock(&self.sending).queue.held()
-    }
-
-    /// Frees memory without a file, see [`SendQueue::copy_tails`]. False: there is none to free.
-    ///
-    /// [`SendQueue::copy_tails`]: crate::response::send_queue::SendQueue::copy_tails
-    pub(crate) fn copy_tails(&self) -> bool {
-        lock(&self.sending).queue.copy_tails()
-    }
-
     /// Moves the queued bytes from memory to a file, from which the I/O side sends them. Blocks on the disk, without
     /// the lock: other threads may send meanwhile.
-    pub(crate) fn spill(&self, spill: &Spill, limits: &DeliveryLimits) -> (Spilled, After) {
+    pub(crate) fn spill(&self, spill: &Spill) -> (Spilled, After) {
         if !spill.is_allowed() {
             return (Spilled::NoRoom, After::default());
         }
-        let mut sending = lock(&self.sending);
-        sending.flush_coalesced(limits);
+        let mut outbox = self.outbox();
+        outbox.flush_coalesced();
         // If the socket is not full, the I/O side is late and not the client. Its next tick no longer finds the bytes
         // that were coalesced, and no event of the socket follows, so it is asked to send them.
-        let is_for_io = !sending.is_blocked() && !sending.queue.is_empty();
-        let push = is_for_io && sending.set_pushed(true);
-        let after = After { push, compress: sending.schedule_compression(), ..After::default() };
-        let is_whole = sending.is_whole();
-        let backlog = if sending.is_over() { None } else { sending.queue.backlog() };
+        let is_for_io = !outbox.socket.is_blocked() && !outbox.queue.is_empty();
+        let push = is_for_io && outbox.socket.must_push();
+        let after = After { push, compress: outbox.compressing.must_schedule(), ..After::default() };
+        let is_whole = outbox.state.is_whole();
+        let backlog = if outbox.state.is_over() { None } else { outbox.queue.backlog() };
         let Some(backlog) = backlog else {
-            return (if sending.is_sent() { Spilled::Nothing } else { Spilled::Busy }, after);
+            return (if outbox.is_sent() { Spilled::Nothing } else { Spilled::Busy }, after);
         };
-        drop(sending);
-        let written = spill.write(&backlog, is_whole, || !lock(&self.sending).is_broken());
-        let mut sending = lock(&self.sending);
+        drop(outbox);
+        let written = spill.write(&backlog, is_whole, || !self.outbox().state.is_broken());
+        let mut outbox = self.outbox();
         let spilled = match written {
             Ok(Some((file, offset))) => {
-                if sending.is_broken() {
-                    sending.queue.keep();
-                } else if sending.queue.spill(&backlog, file, offset) {
-                    sending.set_spilled();
+                if outbox.state.is_broken() {
+                    outbox.queue.keep();
+                } else if outbox.queue.spill(&backlog, file, offset) {
+                    outbox.set_spilled();
                 }
                 Spilled::Done
             }
             Ok(None) => {
-                sending.queue.keep();
+                outbox.queue.keep();
                 Spilled::NoRoom
             }
             Err(fault) => {
-                sending.queue.keep();
+                outbox.queue.keep();
                 Spilled::Failed(fault)
             }
         };
         (spilled, after)
-    }
-
-    /// Returns when no other thread is between its look for room and the note that it waits.
-    pub(crate) fn sync(&self) {
-        drop(lock(&self.sending));
     }
 }
 

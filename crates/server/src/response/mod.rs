@@ -9,16 +9,19 @@
 //! server has answered in the application's place, or has broken the response off, because the deadline of the request
 //! has passed.
 
+pub(crate) mod body_progress;
+pub(crate) mod client_pace;
 pub(crate) mod coalescing;
 pub(crate) mod compressing;
 pub(crate) mod content_encoder;
 pub(crate) mod delivery;
+pub(crate) mod outbox;
 pub(crate) mod payload;
 pub(crate) mod policy;
 pub(crate) mod producer;
 pub(crate) mod segments;
 pub(crate) mod send_queue;
-pub(crate) mod sending;
+pub(crate) mod send_state;
 pub(crate) mod spill;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -3,7 +3,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::os::file::read_ahead;
+use tailrace_os::file::read_ahead;
+
 use crate::request::share::Share;
 use crate::response::segments;
 
@@ -14,7 +15,7 @@ pub trait Payload: Send + Sync {
 }
 
 /// A file of which parts are sent.
-pub(crate) trait FileSource: Send + Sync {
+pub trait FileSource: Send + Sync {
     /// The file.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
@@ -38,11 +39,11 @@ pub(crate) trait FileSource: Send + Sync {
 }
 
 /// What follows once a part of a file has been read.
-pub(crate) type Then = Box<dyn FnOnce() + Send>;
+pub type Then = Box<dyn FnOnce() + Send>;
 
 /// Whether a part of a file can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Readiness {
+pub enum Readiness {
     /// Yes.
     Ready,
     /// It has to be read from the disk first, which takes time.
@@ -69,6 +70,13 @@ impl FileSource for OwnedFd {
 impl Payload for () {
     fn bytes(&self) -> &[u8] {
         &[]
+    }
+}
+
+/// Bytes that several responses may send.
+impl Payload for Arc<Vec<u8>> {
+    fn bytes(&self) -> &[u8] {
+        self
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Mutex;
 
-use crate::os::sync::lock;
+use tailrace_os::sync::lock;
 
 /// Size of a segment in bytes.
 pub(crate) const SEGMENT: usize = 64 * 1024;

@@ -9,8 +9,9 @@ use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use crate::os::file::read_at;
-use crate::os::socket::Io;
+use tailrace_os::file::read_at;
+use tailrace_os::socket::Io;
+
 use crate::request::memory::Budget;
 use crate::response::payload::{FileSource, Payload, Readiness, Shared, UnreadPart};
 use crate::response::segments;
@@ -46,6 +47,11 @@ impl Block {
         matches!(self, Self::File { .. } | Self::Spilled { .. })
     }
 
+    /// Bytes that are left in memory.
+    fn in_memory(&self) -> usize {
+        self.bytes().map_or(0, <[u8]>::len)
+    }
+
     /// The bytes of a block that is in memory.
     fn bytes(&self) -> Option<&[u8]> {
         match self {
@@ -64,8 +70,10 @@ pub(crate) enum Wrote {
     Unread(UnreadPart),
 }
 
-/// What one write sends: some blocks in memory, or one of a file.
+/// What one write sends: some blocks in memory, or one of a file. It owns their charge: if it is dropped
+/// because its response is gone, their memory is released.
 pub(crate) struct Batch {
+    budget: Arc<Budget>,
     blocks: Vec<Block>,
     /// Another write follows at once, so the kernel need not send a segment that is not full.
     is_followed: bool,
@@ -137,6 +145,14 @@ impl Batch {
     }
 }
 
+impl Drop for Batch {
+    fn drop(&mut self) {
+        for block in self.blocks.drain(..) {
+            release(&self.budget, block);
+        }
+    }
+}
+
 /// There is no memory to queue a block: the response cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoMemory;
@@ -177,9 +193,8 @@ impl SendQueue {
     /// counts whole, whatever part of it is left, and in equal parts for all responses that hold it.
     pub(crate) fn held(&self) -> usize {
         let held = |block: &Block| match block {
-            Block::Copied { bytes, at } => bytes.len() - at,
             Block::Kept { payload, .. } => self.budget.share_of(payload.bytes()),
-            Block::File { .. } | Block::Spilled { .. } => 0,
+            other => other.in_memory(),
         };
         self.blocks.iter().map(held).sum()
     }
@@ -277,7 +292,7 @@ impl SendQueue {
         let offset = offset + backlog.len() - left;
         // In place: there may be no memory for another queue.
         for block in self.blocks.drain(from..to) {
-            self.bytes -= usize::try_from(block.left()).unwrap_or(0);
+            self.bytes -= block.in_memory();
             release(&self.budget, block);
         }
         match from.checked_sub(1).and_then(|last| self.blocks.get_mut(last)) {
@@ -294,21 +309,9 @@ impl SendQueue {
     /// Drops what is queued.
     pub(crate) fn clear(&mut self) {
         for block in std::mem::take(&mut self.blocks) {
-            self.forget(block);
+            self.bytes -= block.in_memory();
+            release(&self.budget, block);
         }
-    }
-
-    /// Drops a block that will not be sent.
-    fn forget(&mut self, block: Block) {
-        if !block.is_file() {
-            self.bytes -= usize::try_from(block.left()).unwrap_or(0);
-        }
-        self.release_block(block);
-    }
-
-    /// Gives back the memory charged for a block.
-    fn release_block(&self, block: Block) {
-        release(&self.budget, block);
     }
 
     /// Appends a copy.
@@ -384,7 +387,7 @@ impl SendQueue {
         if let Some(Block::Spilled { file, .. }) = self.blocks.front() {
             self.sends_from = Some(file.clone());
         }
-        Some(Batch { blocks: self.blocks.drain(..count).collect(), is_followed })
+        Some(Batch { budget: self.budget.clone(), blocks: self.blocks.drain(..count).collect(), is_followed })
     }
 
     /// Number of batches taken since the last call of this method.
@@ -393,9 +396,9 @@ impl SendQueue {
     }
 
     /// The socket has accepted `count` bytes of the batch: puts the rest back to the front of the queue.
-    pub(crate) fn put_back(&mut self, batch: Batch, mut count: usize) {
+    pub(crate) fn put_back(&mut self, mut batch: Batch, mut count: usize) {
         self.sends_from = None;
-        let mut blocks = batch.blocks.into_iter();
+        let mut blocks = std::mem::take(&mut batch.blocks).into_iter();
         for mut block in blocks.by_ref() {
             let left = match &mut block {
                 Block::Copied { bytes, at } => {
@@ -425,7 +428,7 @@ impl SendQueue {
                 self.put_front(block, blocks);
                 return;
             }
-            self.release_block(block);
+            release(&self.budget, block);
         }
         if self.blocks.is_empty() {
             self.blocks = VecDeque::new();
@@ -444,9 +447,7 @@ impl SendQueue {
     /// Drops a batch: the rest of it will not be sent.
     pub(crate) fn drop_batch(&mut self, batch: Batch) {
         self.sends_from = None;
-        for block in batch.blocks {
-            self.forget(block);
-        }
+        self.bytes -= batch.blocks.iter().map(Block::in_memory).sum::<usize>();
     }
 
     /// Copies the rest of the first block to a buffer of its size, if most of its buffer is unused, because it now
@@ -501,10 +502,10 @@ mod tests {
 
     use super::{Block, FILE_STEP, SendQueue, TAIL, file_step, is_mostly_empty};
     use crate::request::memory::Budget;
+    use crate::response::outbox::tests::limits;
+    use crate::response::outbox::{CoalesceResult, Flush};
     use crate::response::payload::Payload;
     use crate::response::segments::{self, SEGMENT};
-    use crate::response::sending::tests::limits;
-    use crate::response::sending::{CoalesceResult, Flush};
     use crate::response::testing::{Queued, socket};
 
     struct Static(&'static [u8]);
@@ -634,9 +635,9 @@ mod tests {
             let mut out = Queued::new(Arc::default());
             out.push_copy(before);
             let kept = room(&out);
-            out.0.list(BodyEncoder::default());
+            out.0.coalescing.list(BodyEncoder::default());
             assert_eq!(out.0.coalesce(b"little", &limits()), CoalesceResult::Coalesced);
-            out.0.flush_coalesced(&limits());
+            out.0.flush_coalesced();
             assert_eq!(out.0.queue.bytes(), before.len() + 6);
             assert_eq!(room(&out) - kept < 100, waits, "{}", room(&out) - kept);
         }

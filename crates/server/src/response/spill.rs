@@ -1,17 +1,18 @@
 //! Unlinked temporary files for bytes that slow clients have not read, from which the bytes are sent later.
 //!
 //! The thread that waits for its client writes the file, with the interpreter released. For a greenlet, or for a
-//! response whose producer has ended, a disk thread writes it. All files of a process together may have `Spill::limit`
-//! bytes; a file returns its bytes when it is closed.
+//! response whose producer has ended, a disk thread writes it. All files of a process together may have the
+//! bytes of [`Quota`]; a file returns its bytes when it is closed.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::os::descriptor::is_among_the_last;
-use crate::os::file::write_all_at;
-use crate::request::disk::{Disk, TemporaryFile};
+use tailrace_os::descriptor::is_among_the_last;
+use tailrace_os::file::write_all_at;
+
+use crate::request::disk::{Disk, Quota, TemporaryFile};
 use crate::request::share::Share;
 use crate::response::payload::Payload;
 
@@ -48,10 +49,9 @@ impl Backlog {
     }
 }
 
-/// The limit of all spill files, and how much of it is used.
+/// Writes spill files, within the quota of all of them.
 pub(crate) struct Spill {
-    limit: u64,
-    used: Arc<AtomicU64>,
+    quota: Arc<Quota>,
     disk: Arc<Disk>,
     /// Limits the disk threads that may write at once, so that others are left for request bodies.
     share: Arc<Share>,
@@ -61,12 +61,12 @@ pub(crate) struct Spill {
 pub(crate) struct SpillFile {
     file: TemporaryFile,
     end: AtomicU64,
-    used: Arc<AtomicU64>,
+    quota: Arc<Quota>,
 }
 
 impl Spill {
     pub(crate) fn new(limit: u64, disk: Arc<Disk>) -> Self {
-        Self { limit, used: Arc::default(), share: Share::new(disk.clone()), disk }
+        Self { quota: Quota::new(limit), share: Share::new(disk.clone()), disk }
     }
 
     /// Has a disk thread run `task`, which calls [`Spill::write`].
@@ -76,7 +76,7 @@ impl Spill {
 
     /// True when responses may be written to files at all.
     pub(crate) fn is_allowed(&self) -> bool {
-        self.limit > 0
+        self.quota.limit() > 0
     }
 
     /// Appends a backlog to its file, or writes it to a new one. Returns the file and the offset of the backlog;
@@ -93,20 +93,21 @@ impl Spill {
     ) -> io::Result<Option<(Arc<SpillFile>, u64)>> {
         let bytes = backlog.len();
         let before = backlog.file().map_or(0, |file| file.end.load(Ordering::Relaxed));
-        let most = if is_whole { self.limit } else { (self.limit / SHARE).max(LEAST_SHARE).min(self.limit) };
-        if before + bytes > most || !self.reserve(bytes) {
+        let limit = self.quota.limit();
+        let most = if is_whole { limit } else { (limit / SHARE).max(LEAST_SHARE).min(limit) };
+        if before + bytes > most || !self.quota.reserve(bytes) {
             return Ok(None);
         }
         let file = match backlog.file() {
             Some(file) => file.clone(),
             None => match TemporaryFile::create(&self.disk) {
                 Ok(file) if is_among_the_last(file.as_fd()) => {
-                    self.used.fetch_sub(bytes, Ordering::AcqRel);
+                    self.quota.give_back(bytes);
                     return Ok(None);
                 }
-                Ok(file) => Arc::new(SpillFile { file, end: AtomicU64::new(0), used: self.used.clone() }),
+                Ok(file) => Arc::new(SpillFile { file, end: AtomicU64::new(0), quota: self.quota.clone() }),
                 Err(fault) => {
-                    self.used.fetch_sub(bytes, Ordering::AcqRel);
+                    self.quota.give_back(bytes);
                     return Err(fault);
                 }
             },
@@ -116,14 +117,9 @@ impl Spill {
         let written = file.write_at(backlog, before, is_wanted);
         if written.is_err() {
             file.end.store(before, Ordering::Relaxed);
-            self.used.fetch_sub(bytes, Ordering::AcqRel);
+            self.quota.give_back(bytes);
         }
         written.map(|()| Some((file, before)))
-    }
-
-    fn reserve(&self, bytes: u64) -> bool {
-        let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.limit);
-        self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 }
 
@@ -150,7 +146,7 @@ impl AsFd for SpillFile {
 
 impl Drop for SpillFile {
     fn drop(&mut self) {
-        self.used.fetch_sub(self.end.load(Ordering::Relaxed), Ordering::AcqRel);
+        self.quota.give_back(self.end.load(Ordering::Relaxed));
     }
 }
 
@@ -160,13 +156,13 @@ mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
-    use std::sync::atomic::Ordering;
+
+    use tailrace_os::socket::Io;
 
     use super::{LEAST_SHARE, Spill};
-    use crate::os::socket::Io;
     use crate::request::disk::Disk;
     use crate::request::memory::Budget;
-    use crate::response::sending::Flush;
+    use crate::response::outbox::{Flush, Writing, WritingEnd};
     use crate::response::testing::{Queued, socket};
     use crate::transport::plain::Plain;
 
@@ -175,7 +171,7 @@ mod tests {
     }
 
     fn used(spill: &Spill) -> u64 {
-        spill.used.load(Ordering::Acquire)
+        spill.quota.used()
     }
 
     /// Queues blocks of all kinds, and returns their bytes.
@@ -254,8 +250,8 @@ mod tests {
         // More blocks than one write sends, and more bytes than the socket accepts.
         let blocks: Vec<Vec<u8>> = (0..80).map(|number| vec![number; 50_000]).collect();
         blocks.iter().for_each(|block| out.push_kept(block.clone(), 0));
-        assert!(out.0.begin_writing());
-        let batch = out.0.next_batch().unwrap();
+        assert_eq!(out.0.socket.begin_writing(), Writing::Mine);
+        let batch = out.0.queue.take().unwrap();
         let spill_all = |out: &mut Queued| {
             let backlog = out.backlog().unwrap();
             let (file, offset) = spill.write(&backlog, true, || true).unwrap().unwrap();
@@ -263,7 +259,7 @@ mod tests {
         };
         spill_all(&mut out);
         assert!(out.0.wrote(batch, Io::WouldBlock).is_some());
-        assert!(!out.0.end_writing());
+        assert_eq!(out.0.socket.end_writing(), WritingEnd::Alone);
         assert!(out.0.queue.bytes() > 3_000_000);
         spill_all(&mut out);
         assert_eq!((out.0.queue.bytes(), budget.used()), (0, 0));

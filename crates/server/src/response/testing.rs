@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use crate::os::socket::Io;
+use tailrace_os::socket::Io;
+
 use crate::request::memory::Budget;
+use crate::response::outbox::{Flush, FullSocket, Outbox, Writing, WritingEnd};
 use crate::response::payload::Payload;
 use crate::response::send_queue::Wrote;
-use crate::response::sending::{Flush, Sending};
 use crate::response::spill::Backlog;
 use crate::response::spill::SpillFile;
 use crate::response::write_plan::WritePlan;
@@ -30,11 +31,11 @@ impl Payload for Owned {
     }
 }
 
-pub(crate) struct Queued(pub(crate) Sending);
+pub(crate) struct Queued(pub(crate) Outbox);
 
 impl Queued {
     pub(crate) fn new(budget: Arc<Budget>) -> Self {
-        Self(Sending::new(budget))
+        Self(Outbox::new(budget))
     }
 
     pub(crate) fn push_copy(&mut self, bytes: &[u8]) {
@@ -61,9 +62,9 @@ impl Queued {
 
     /// Writes what the socket accepts.
     pub(crate) fn flush(&mut self, socket: &Plain) -> Flush {
-        assert!(self.0.begin_writing());
+        assert_eq!(self.0.socket.begin_writing(), Writing::Mine);
         let flush = loop {
-            let Some(batch) = self.0.next_batch() else { break Flush::Empty };
+            let Some(batch) = self.0.queue.take() else { break Flush::Empty };
             let moved = match batch.write(socket) {
                 Wrote::Io(moved) => moved,
                 Wrote::Unread(part) => break self.0.found_unread(batch, part),
@@ -72,7 +73,7 @@ impl Queued {
                 break flush;
             }
         };
-        assert!(!self.0.end_writing());
+        assert_eq!(self.0.socket.end_writing(), WritingEnd::Alone);
         flush
     }
 
@@ -87,13 +88,13 @@ impl Queued {
         keep: &mut dyn FnMut(usize) -> Box<dyn Payload>,
     ) -> u32 {
         let mut writes = 0;
-        if self.0.takes_writes() && self.0.begin_writing() {
+        if self.0.takes_writes() && self.0.socket.begin_writing() == Writing::Mine {
             let (count, last) = plan.write(socket, blocks, most, false);
             writes = count;
             if last == Some(Io::WouldBlock) {
-                assert!(!self.0.found_full());
+                assert_eq!(self.0.socket.found_full(), FullSocket::Still);
             }
-            self.0.end_writing();
+            self.0.socket.end_writing();
         }
         plan.queue_rest(&mut self.0, blocks, most, keep);
         writes

@@ -5,10 +5,11 @@
 use std::io::IoSlice;
 
 use tailrace_http::body_encoder::BodyEncoder;
+use tailrace_os::socket::Io;
 
-use crate::os::socket::Io;
+use crate::response::outbox::Outbox;
 use crate::response::payload::Payload;
-use crate::response::sending::Sending;
+use crate::response::send_queue::NoMemory;
 use crate::transport::Transport;
 
 /// Blocks below this size are copied, which costs less than a slice of their own in the system call.
@@ -16,7 +17,7 @@ const COPY_BELOW: usize = 2048;
 /// The unsent rest of a large block is copied below this size, and kept by reference from this size on.
 const KEEP_FROM: usize = 4096;
 /// The unsent rest of the staging buffer is copied up to this size; a larger one is queued with the buffer.
-const COPY_MOST: usize = 64 * 1024;
+const MAX_COPIED: usize = 64 * 1024;
 /// At most this many slices are sent by one write.
 const SLICES: usize = 64;
 
@@ -60,8 +61,8 @@ impl WritePlan {
         self.staging.capacity() + self.pieces.capacity() * size_of::<Piece>()
     }
 
-    /// Reserves memory for these blocks and `more` bytes. False: the system has no memory.
-    pub(crate) fn reserve(&mut self, blocks: &[&[u8]], more: usize) -> bool {
+    /// Reserves memory for these blocks and `more` bytes.
+    pub(crate) fn reserve(&mut self, blocks: &[&[u8]], more: usize) -> Result<(), NoMemory> {
         let (mut small, mut large) = (more, 0);
         for block in blocks {
             if block.len() < COPY_BELOW {
@@ -72,10 +73,13 @@ impl WritePlan {
         }
         let staging = &mut self.staging;
         if staging.try_reserve(small).is_err() && staging.try_reserve_exact(small).is_err() {
-            return false;
+            return Err(NoMemory);
         }
         // Small blocks may come before each large one and after the last one.
-        large == 0 || self.pieces.try_reserve(2 * large + 2).is_ok()
+        if large > 0 {
+            self.pieces.try_reserve(2 * large + 2).map_err(|_| NoMemory)?;
+        }
+        Ok(())
     }
 
     /// Bytes that are planned and not written.
@@ -204,21 +208,21 @@ impl WritePlan {
     /// Queues what has not been written, and empties the plan. `most` as in [`WritePlan::write`].
     pub(crate) fn queue_rest(
         &mut self,
-        sending: &mut Sending,
+        outbox: &mut Outbox,
         blocks: &[&[u8]],
         most: Option<usize>,
         keep: &mut dyn FnMut(usize) -> Box<dyn Payload>,
     ) {
         if !self.is_written() {
             if self.pieces.is_empty() {
-                self.queue_staging(sending, most);
+                self.queue_staging(outbox, most);
             } else {
                 for piece in &self.pieces[self.written..] {
                     match piece.block {
                         Some(index) if piece.end - piece.at >= KEEP_FROM => {
-                            sending.push(|queue| queue.push_kept(keep(index), piece.at, piece.end));
+                            outbox.push(|queue| queue.push_kept(keep(index), piece.at, piece.end));
                         }
-                        _ => sending.push(|queue| queue.push_copy(piece.bytes(&self.staging, blocks))),
+                        _ => outbox.push(|queue| queue.push_copy(piece.bytes(&self.staging, blocks))),
                     }
                 }
             }
@@ -226,15 +230,15 @@ impl WritePlan {
         self.clear();
     }
 
-    fn queue_staging(&mut self, sending: &mut Sending, most: Option<usize>) {
-        if self.staging.len() - self.written > most.unwrap_or(COPY_MOST) {
+    fn queue_staging(&mut self, outbox: &mut Outbox, most: Option<usize>) {
+        if self.staging.len() - self.written > most.unwrap_or(MAX_COPIED) {
             // A runner that must not spend the time to write more must not copy it either, and the system may have no
             // memory for a copy.
             let staging = std::mem::take(&mut self.staging);
-            let waits = !sending.takes_writes();
-            sending.push(|queue| queue.push_buffer(staging, self.written, waits));
+            let waits = !outbox.takes_writes();
+            outbox.push(|queue| queue.push_buffer(staging, self.written, waits));
         } else {
-            sending.push(|queue| queue.push_copy(&self.staging[self.written..]));
+            outbox.push(|queue| queue.push_copy(&self.staging[self.written..]));
         }
     }
 }
@@ -246,7 +250,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::{BodyEncoder, COPY_BELOW, WritePlan};
-    use crate::response::sending::Flush;
+    use crate::response::outbox::Flush;
     use crate::response::testing::{Owned, Queued, socket};
     use crate::transport::Transport as _;
 
@@ -275,7 +279,7 @@ mod tests {
             Box::new(Owned(large.to_vec()))
         });
         assert_eq!(kept, [0]);
-        assert!(out.0.is_blocked() && out.0.queue.bytes() > 1 << 20);
+        assert!(out.0.socket.is_blocked() && out.0.queue.bytes() > 1 << 20);
         let reader = std::thread::spawn(move || {
             let mut all = vec![0; 5 + (8 << 20)];
             client.read_exact(&mut all).unwrap();
@@ -309,7 +313,7 @@ mod tests {
             // It does not write while something is queued.
             plan.add_blocks(&[b"last"], usize::MAX, BodyEncoder::default());
             assert_eq!(out.transmit(&mut plan, &socket, &[b"last"], Some(MOST), &mut |_| panic!("it is small")), 0);
-            assert!(!out.0.is_blocked());
+            assert!(!out.0.socket.is_blocked());
             assert_eq!(out.flush(&socket), Flush::Empty);
             drop(socket);
             let mut received = Vec::new();

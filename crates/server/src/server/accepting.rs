@@ -12,23 +12,25 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
 use std::time::Duration;
 
-use crate::config::ProxyHeader;
+use tailrace_http::peer::Peer;
+use tailrace_observe::level::Level;
+use tailrace_observe::metrics::Metric;
+use tailrace_observe::scoreboard::WorkerSlot;
+use tailrace_os::clock;
+use tailrace_os::clock::Millis;
+use tailrace_os::panics::may_panic;
+use tailrace_os::socket;
+use tailrace_os::socket::AcceptFault;
+use tailrace_os::sync::{lock, read, write};
+
 use crate::connection::context::Context;
 use crate::connection::driver::{Connection, ConnectionHost};
 use crate::connection::one_time_warnings::Untrusted;
 use crate::connection::table::SPECIAL;
-use crate::executor::application::{Application, Level};
-use crate::observe::metrics::Metric;
-use crate::observe::scoreboard::WorkerSlot;
-use crate::os::allocator;
-use crate::os::clock::{self, Millis};
-use crate::os::panics::may_panic;
-use crate::os::socket::{self, AcceptFault};
-use crate::os::sync::{lock, read, write};
-use crate::request::peer::Peer;
+use crate::executor::application::Application;
 use crate::server::eviction::{Eviction, Want};
-use crate::server::guard::{Guard, Stage};
-use crate::transport::listener::{Accepted, Encryption, Listener};
+use crate::server::guard::{Guard, LoopStage};
+use crate::transport::listener::{AcceptOutcome, Encryption, Listener};
 use crate::transport::tls::TlsContext;
 
 /// A server whose application could not be entered for this time accepts no clients.
@@ -54,7 +56,7 @@ const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-
 
 /// Clients that wait at a listener after a round of accepting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Backlog {
+pub(super) enum AcceptBacklog {
     /// None that this server should accept now: there are none, they are left to other processes, or accepting failed.
     None,
     /// There may be some, which can be accepted at once.
@@ -72,7 +74,6 @@ pub(super) enum Finished {
     NotYet,
 }
 
-/// See the module.
 pub(super) struct Accepting {
     context: Arc<Context>,
     application: Arc<dyn Application>,
@@ -80,6 +81,8 @@ pub(super) struct Accepting {
     listeners: RwLock<Vec<Listener>>,
     eviction: Eviction,
     worker_slot: Option<WorkerSlot>,
+    /// Nothing responds without the application.
+    needs_application: bool,
     /// The last client was left to the other workers.
     left_to_others: AtomicBool,
     /// The keys of connections that the poller does not know yet.
@@ -88,7 +91,7 @@ pub(super) struct Accepting {
 
 impl Accepting {
     /// Accepts on these sockets from now on. `worker_slot`: tells whether this worker has more than its share of the
-    /// connections.
+    /// connections. `needs_application`: nothing responds without it.
     ///
     /// # Errors
     /// A descriptor is not a socket, or the kernel has no memory.
@@ -98,6 +101,7 @@ impl Accepting {
         guard: Arc<Guard>,
         sockets: Vec<OwnedFd>,
         worker_slot: Option<WorkerSlot>,
+        needs_application: bool,
     ) -> io::Result<Self> {
         let certificates = context.config.certificates.clone();
         let tls = certificates.map(|certificates| {
@@ -112,7 +116,7 @@ impl Accepting {
             let encryption = tls
                 .clone()
                 .filter(|_| config.is_encrypted)
-                .map(|context| Encryption { context, is_after_header: config.proxy != ProxyHeader::None });
+                .map(|context| Encryption { context, is_after_header: config.proxy.is_some() });
             listeners.push(Listener::new(listening, encryption));
         }
         Ok(Self {
@@ -122,47 +126,42 @@ impl Accepting {
             guard,
             listeners: RwLock::new(listeners),
             worker_slot,
+            needs_application,
             left_to_others: AtomicBool::new(false),
             unwatched: Mutex::default(),
         })
     }
 
     /// Accepts clients that wait at the listener of this key. `is_blocked`: the application cannot be entered.
-    pub(super) fn accept(&self, key: u64, host: &Arc<ConnectionHost>, is_blocked: bool) -> Backlog {
-        let accepted = self.guard.stage(Stage::Accept, || self.accept_some(key, host, is_blocked));
+    pub(super) fn accept(&self, key: u64, host: &Arc<ConnectionHost>, is_blocked: bool) -> AcceptBacklog {
+        let accepted = self.guard.stage(LoopStage::Accept, || self.accept_some(key, host, is_blocked));
         // The client whose acceptance panicked may still wait.
         accepted.unwrap_or_else(|| {
             if let Some(listener) = read(&self.listeners).get(index_of(key)) {
                 self.pause(listener, key, PAUSE);
             }
-            Backlog::None
+            AcceptBacklog::None
         })
     }
 
-    fn accept_some(&self, key: u64, host: &Arc<ConnectionHost>, is_blocked: bool) -> Backlog {
+    fn accept_some(&self, key: u64, host: &Arc<ConnectionHost>, is_blocked: bool) -> AcceptBacklog {
         let listeners = read(&self.listeners);
-        let Some(listener) = listeners.get(index_of(key)) else { return Backlog::None };
+        let Some(listener) = listeners.get(index_of(key)) else { return AcceptBacklog::None };
         // Clients that cannot be served now are accepted by another process that listens, or wait in the kernel's
         // queue.
         let free = self.context.config.max_connections.saturating_sub(self.context.table.len());
-        // They may want files, which need no application.
         let is_running = self.context.lifecycle.is_running();
-        let serves_files = is_running && !self.context.config.static_files.mounts.is_empty();
-        let has_room = if allocator::is_short() {
-            self.eviction.close_longest_idle(ROOM_AT_ONCE, Want::Memory)
-        } else {
-            free > 0 || self.eviction.close_longest_idle(1, Want::Connections)
-        };
-        if (is_blocked && !serves_files) || !has_room {
+        let has_room = free > 0 || self.eviction.close_longest_idle(1, Want::Connections) > 0;
+        if (is_blocked && (self.needs_application || !is_running)) || !has_room {
             self.pause(listener, key, PAUSE);
-            return Backlog::ForRoom;
+            return AcceptBacklog::ForRoom;
         }
         let shares = self.context.config.shares_listeners && is_running;
         // Only once: if a client still waits after the pause, the other processes may be busy or stopped.
         let is_left = shares && (is_blocked || self.worker_slot.is_some_and(|slot| slot.has_more_than_its_share()));
         if is_left && !self.left_to_others.swap(true, Ordering::Relaxed) {
             self.pause(listener, key, SHARE_PAUSE);
-            return Backlog::None;
+            return AcceptBacklog::None;
         }
         self.left_to_others.store(false, Ordering::Relaxed);
         // If other processes share the listeners, only one: the next client is for them.
@@ -173,19 +172,19 @@ impl Accepting {
             worker_slot.set(Metric::Connections, self.context.table.len() as u64);
         }
         match accepted {
-            Accepted::All => Backlog::None,
-            Accepted::Some => Backlog::Some,
-            Accepted::Failed(AcceptFault::Exhausted(fault)) => {
-                if self.eviction.close_longest_idle(ROOM_AT_ONCE, Want::Descriptors(&fault)) {
-                    return Backlog::Some;
+            AcceptOutcome::All => AcceptBacklog::None,
+            AcceptOutcome::Some => AcceptBacklog::Some,
+            AcceptOutcome::Failed(AcceptFault::Exhausted(fault)) => {
+                if self.eviction.close_longest_idle(ROOM_AT_ONCE, Want::Descriptors(&fault)) > 0 {
+                    return AcceptBacklog::Some;
                 }
                 self.pause(listener, key, PAUSE);
-                Backlog::ForRoom
+                AcceptBacklog::ForRoom
             }
-            Accepted::Failed(AcceptFault::Other(fault)) => {
+            AcceptOutcome::Failed(AcceptFault::Other(fault)) => {
                 self.eviction.log_accept_failure(&fault);
                 self.pause(listener, key, PAUSE);
-                Backlog::None
+                AcceptBacklog::None
             }
         }
     }
@@ -195,14 +194,14 @@ impl Accepting {
     /// learns of the connection before anything waits for it: see [`Self::watch_accepted`].
     fn open(&self, listener: &Listener, socket: OwnedFd, peer: Peer, host: &Arc<ConnectionHost>) {
         let config = &self.context.config;
-        if config.listener(peer.listener).proxy != ProxyHeader::None && !config.trust.is_trusted(peer.socket) {
+        if config.listener(peer.listener).proxy.is_some() && !config.trust.is_trusted(peer.socket) {
             self.context.shared.count_refusal();
             if let Some(message) = self.context.one_time_warnings.not_trusted(Untrusted::Header, peer.socket) {
                 self.application.log(Level::Warning, &message);
             }
             return;
         }
-        let counted = if config.listener(peer.listener).proxy == ProxyHeader::None {
+        let counted = if config.listener(peer.listener).proxy.is_none() {
             match self.context.shared.count_client(peer.socket) {
                 Ok(counted) => counted,
                 Err(message) => {
@@ -219,8 +218,9 @@ impl Accepting {
         };
         let key = self.context.table.key_for(socket.as_raw_fd());
         let transport = listener.transport(socket, key);
-        let connection = Arc::new(Connection::new(self.context.shared.clone(), host.clone(), transport, key, peer));
-        connection.set_counted(counted);
+        let owned = Connection::accepted(self.context.shared.clone(), host.clone(), transport, key, peer);
+        owned.opening.set_counted(counted);
+        let connection = owned.clone();
         let has_memory = self.context.timers.reserve(self.context.table.len() + 1);
         if !has_memory || !self.context.table.insert(connection.clone()) {
             self.context.shared.count_refusal();
@@ -230,7 +230,7 @@ impl Accepting {
         lock(&self.unwatched).push(key);
         self.guard.connection(&connection, || {
             may_panic("open");
-            connection.begin();
+            owned.begin();
         });
     }
 
@@ -259,7 +259,7 @@ impl Accepting {
 
     fn pause(&self, listener: &Listener, key: u64, pause: Millis) {
         // A draining server without room comes here in each round.
-        if listener.pause() {
+        if listener.try_pause() {
             self.context.poller.forget(listener.socket.here());
             self.context.timers.wake(key, self.context.clock.now() + pause);
         }
@@ -288,9 +288,9 @@ impl Accepting {
         for index in 0..listeners {
             for _ in 0..LAST_ROUNDS {
                 match self.accept(key_of(index), host, is_blocked()) {
-                    Backlog::None => break,
-                    Backlog::Some => {}
-                    Backlog::ForRoom => return Finished::NotYet,
+                    AcceptBacklog::None => break,
+                    AcceptBacklog::Some => {}
+                    AcceptBacklog::ForRoom => return Finished::NotYet,
                 }
             }
         }

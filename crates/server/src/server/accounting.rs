@@ -7,26 +7,29 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use tailrace_http::identity::id_text;
+use tailrace_http::request_head::Field;
+use tailrace_observe::access_log::{AccessLog, Destination, Lines};
+use tailrace_observe::allowance::Allowance;
+use tailrace_observe::deliveries::DeliveryCounts;
+use tailrace_observe::endpoints::EndpointTable;
+use tailrace_observe::level::Level;
+use tailrace_observe::log_format::LineFacts;
+use tailrace_observe::probes;
+use tailrace_observe::recent::RecentResponses;
+use tailrace_observe::record::{Ending, Record, Times};
+use tailrace_observe::scoreboard::WorkerSlot;
+use tailrace_observe::traces::Traces;
+use tailrace_os::clock::Clock;
+use tailrace_os::panics::{catch, write_stderr};
+use tailrace_os::sync::lock;
+
 use crate::config::Config;
 use crate::connection::context::Context;
 use crate::connection::transaction::Transaction;
 use crate::connection::transaction_pool::with_pool;
-use crate::executor::application::{Application, Level};
-use crate::observe::access_log::{AccessLog, Destination, Lines};
-use crate::observe::allowance::Allowance;
-use crate::observe::deliveries::{Deliveries, Times};
-use crate::observe::endpoints::EndpointTable;
-use crate::observe::log_format::Entry;
-use crate::observe::probes;
-use crate::observe::recent::RecentResponses;
-use crate::observe::record::{Ending, Record};
-use crate::observe::scoreboard::WorkerSlot;
-use crate::observe::traces::Traces;
-use crate::os::clock::{Clock, nanos};
-use crate::os::panics::{catch, write_stderr};
-use crate::os::sync::lock;
+use crate::executor::application::Application;
 use crate::request::Request;
-use crate::request::identity::id_text;
 
 /// Lines a second about slow requests that are done.
 const SLOW_LINES: u32 = 10;
@@ -43,8 +46,8 @@ pub struct AbortedRequest {
 }
 
 /// The counts of finished responses.
-struct Counts {
-    deliveries: Deliveries,
+struct ResponseCounts {
+    deliveries: DeliveryCounts,
     /// `None`: no master reads them.
     shown: Option<(Arc<EndpointTable>, RecentResponses)>,
     /// Where traced responses go.
@@ -53,9 +56,10 @@ struct Counts {
     worker: u32,
 }
 
-impl Counts {
+impl ResponseCounts {
     fn new(worker_slot: WorkerSlot, endpoints: Option<Arc<EndpointTable>>, config: &Config) -> Self {
-        let shown = endpoints.map(|endpoints| (endpoints, RecentResponses::new(worker_slot.recent(), config.slow)));
+        let shown =
+            endpoints.map(|endpoints| (endpoints, RecentResponses::new(worker_slot.recent(), config.slow_request_log)));
         Self { deliveries: worker_slot.deliveries(), shown, traces: worker_slot.traces(), worker: config.worker }
     }
 
@@ -63,24 +67,28 @@ impl Counts {
         let times = self.deliveries.count(record);
         if let (Some(times), Some((endpoints, recent))) = (times, &self.shown) {
             let (method, path) = (request.head.method.of(&request.bytes), request.head.path.of(&request.bytes));
-            let is_slow = recent.note(request, record, &times, || clock.monotonic_of(clock.peek()));
+            let is_slow = recent.note(&request.shown(), record, &times, || clock.monotonic_of(clock.peek()));
             endpoints.count((method, path), record, &times, is_chunked, is_slow);
         }
         if request.traced.is_some() {
-            let times = times.unwrap_or_else(|| Times { total: nanos(record.lasted()), ..Times::default() });
-            self.traces.add(request, record, &times, clock.monotonic_of(record.over()), self.worker);
+            self.traces.add(
+                &request.shown(),
+                record,
+                &Times::of(record),
+                clock.monotonic_of(record.over()),
+                self.worker,
+            );
         }
     }
 }
 
-/// See the module.
 pub(super) struct Accounting {
     context: Arc<Context>,
     access_log: Option<AccessLog>,
     /// Makes the lines of an access log that goes to the application.
     lines: Option<Lines>,
     /// Where finished responses are counted; `None`: there is no scoreboard.
-    counts: Option<Counts>,
+    counts: Option<ResponseCounts>,
     /// Requests that the end of the server interrupted and that `take_aborted` has not returned.
     aborted: Mutex<Vec<AbortedRequest>>,
     /// The limit of the lines about slow requests that are done.
@@ -109,7 +117,7 @@ impl Accounting {
             }
             None => {}
         }
-        let counts = worker_slot.map(|slot| Counts::new(slot, endpoints, &context.config));
+        let counts = worker_slot.map(|slot| ResponseCounts::new(slot, endpoints, &context.config));
         let slow_lines = Mutex::new(Allowance::new(SLOW_LINES));
         Ok(Self { context, access_log, lines, counts, aborted: Mutex::default(), slow_lines, application })
     }
@@ -135,21 +143,24 @@ impl Accounting {
             if transaction.record.path.is_streamed() {
                 transaction.record.is_event_stream = transaction.response.head.is_event_stream();
             }
-            counts.count(&transaction.request, &transaction.record, transaction.response.is_delimited(), clock);
+            counts.count(&transaction.request, &transaction.record, transaction.response.body.is_delimited(), clock);
         }
-        let entry = Entry {
-            request: &transaction.request,
+        let entry = LineFacts {
+            request: transaction.request.shown(),
             response: transaction.response.head.bytes(),
             record: &transaction.record,
             variables: &transaction.variables,
             worker: self.context.config.worker,
         };
         if is_followed {
-            self.deliver(&entry);
+            self.deliver(&transaction.request, &entry);
         }
-        let slow = self.context.config.slow;
+        let slow = self.context.config.slow_request_log;
         if !slow.is_zero() && transaction.record.ran_for() >= slow {
             self.log_slow(&transaction.request, &transaction.record);
+        }
+        if transaction.record.status >= 500 && transaction.record.started.is_some() {
+            self.name_web_socket(&transaction.request, transaction.record.status);
         }
         if let Some(follower) = &transaction.follower {
             *lock(follower) = transaction.record;
@@ -160,10 +171,28 @@ impl Accounting {
         with_pool(|pool| pool.give(transaction));
     }
 
+    /// An application that looks for the socket of a WebSocket in `environ` does not find it. Its own exception does
+    /// not say why.
+    #[cold]
+    fn name_web_socket(&self, request: &Request, status: u16) {
+        let is_one = |field: &Field| {
+            field.name.of(&request.bytes).eq_ignore_ascii_case(b"upgrade")
+                && field.value.of(&request.bytes).eq_ignore_ascii_case(b"websocket")
+        };
+        if request.head.fields.iter().any(is_one)
+            && let Some(message) = self
+                .context
+                .one_time_warnings
+                .no_web_socket(status, || request.name(self.context.config.query_masking).to_string())
+        {
+            self.application.log(Level::Warning, &message);
+        }
+    }
+
     /// Gives the record of a response to the application, with its line of the access log if that goes there.
-    fn deliver(&self, entry: &Entry<'_>) {
+    fn deliver(&self, request: &Request, entry: &LineFacts<'_>) {
         let line = self.lines.as_ref().and_then(|lines| lines.line(entry));
-        self.application.delivered(entry.request, entry.record, line);
+        self.application.delivered(request, entry.record, line);
     }
 
     /// As [`Self::account`], for a request whose transaction belongs to a runner that may never return.
@@ -173,9 +202,10 @@ impl Accounting {
         if let Some(counts) = &self.counts {
             counts.count(request, record, false, &self.context.clock);
         }
-        let entry = Entry { request, response: &[], record, variables: &[], worker: self.context.config.worker };
+        let worker = self.context.config.worker;
+        let entry = LineFacts { request: request.shown(), response: &[], record, variables: &[], worker };
         if self.application.follows_deliveries() {
-            self.deliver(&entry);
+            self.deliver(request, &entry);
         }
         if let Some(log) = &self.access_log {
             log.write(&entry);
@@ -187,7 +217,7 @@ impl Accounting {
         let now = self.context.clock.peek();
         let (left_out, takes) = {
             let mut lines = lock(&self.slow_lines);
-            (lines.left_out(now), lines.takes(now))
+            (lines.left_out(now), lines.may_log(now))
         };
         if left_out > 0 {
             let text = format!("slow: {left_out} further requests are done; at most {SLOW_LINES} a second are logged");

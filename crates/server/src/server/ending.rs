@@ -6,11 +6,18 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use tailrace_http::request_head::Span;
+use tailrace_http::target::head_of;
+use tailrace_observe::record::{Ending, Record};
+use tailrace_os::clock::{self, Millis, millis};
+use tailrace_os::panics::may_panic;
+
 use crate::connection::context::Context;
-use crate::connection::driver::ConnectionHost;
+use crate::connection::driver::{Connection, ConnectionHost};
 use crate::connection::ownership;
-use crate::os::clock::{self, Millis, millis};
-use crate::os::panics::may_panic;
+use crate::connection::runner::RunnerId;
+use crate::connection::state::LeftOver;
+use crate::request::Request;
 use crate::server::accepting::{self, Finished};
 use crate::server::parts::Parts;
 
@@ -18,7 +25,7 @@ use crate::server::parts::Parts;
 /// not be entered for this time.
 const BLOCKED: Duration = Duration::from_millis(500);
 /// How long the end of a server waits for runners that return as soon as their connections are aborted.
-const COMING_BACK: Duration = Duration::from_millis(100);
+const RETURN_TIME: Duration = Duration::from_millis(100);
 /// How often a draining server checks whether all requests are done.
 const CHECK: Duration = Duration::from_millis(50);
 
@@ -85,13 +92,15 @@ pub(super) fn end(parts: &Parts) {
     }
     await_runners(parts);
     for connection in &connections {
-        connection.account_aborted();
+        account_aborted(parts, connection);
     }
     context.flush_list.clear();
-    context.batched.clear();
+    context.batched.end();
     drop(context.take_dispatches());
     context.disk.end();
     parts.accounting.close_log();
+    #[cfg(debug_assertions)]
+    check_memory(parts);
     announce(parts);
 }
 
@@ -103,11 +112,67 @@ pub(super) fn announce(parts: &Parts) {
     parts.executor.end();
 }
 
-/// Waits up to [`COMING_BACK`] for runners that waited for a client: they return once their connection is closed, and
+/// Waits up to [`RETURN_TIME`] for runners that waited for a client: they return once their connection is closed, and
 /// complete the record of their request. Runners that are in the application may not return in this time.
 fn await_runners(parts: &Parts) {
-    let until = clock::now() + COMING_BACK;
+    let until = clock::now() + RETURN_TIME;
     while parts.dispatcher.queue.running() > 0 && clock::now() < until {
-        thread::sleep(COMING_BACK / 50);
+        thread::sleep(RETURN_TIME / 50);
+    }
+}
+
+/// Accounts for the request that was in progress when the connection was aborted.
+fn account_aborted(parts: &Parts, connection: &Connection) {
+    match connection.take_left_over() {
+        LeftOver::Nothing => {}
+        LeftOver::WithRunner => {
+            let (request, record) = request_of_runner(parts, connection);
+            parts.accounting.account_abandoned(connection.key, &request, &record);
+        }
+        LeftOver::Here { mut transaction, is_complete } => {
+            if !is_complete {
+                transaction.record = Record::new(parts.context.clock.read());
+            }
+            transaction.record.ending = Ending::Cut;
+            connection.account(transaction);
+        }
+    }
+}
+
+/// The request that a runner runs, and its record, as far as the scoreboard and the shared half of the response show
+/// them.
+fn request_of_runner(parts: &Parts, connection: &Connection) -> (Request, Record) {
+    let clock = &parts.context.clock;
+    let now = clock.read();
+    let mut request = Request { peer: *connection.opening.peer(), ..Request::default() };
+    let mut record = Record { finished: Some(now), drained: Some(now), ..Record::new(now) };
+    let runner = RunnerId::of_packed(connection.runner.get());
+    if let Some(shown) = parts.dispatcher.runners.in_flight(runner) {
+        record.queued = clock.moment_of(shown.since);
+        record.started = Some(record.queued);
+        let [method, target, id] = [&shown.method, &shown.target, &shown.id].map(|part| {
+            let start = request.bytes.len() as u32;
+            request.bytes.extend_from_slice(part);
+            Span { start, end: request.bytes.len() as u32 }
+        });
+        request.head = head_of(&request.bytes, method, target);
+        request.id = id;
+        request.traced = shown.traced;
+    }
+    let outbox = connection.delivery.outbox();
+    let produced = outbox.state.produced();
+    (record.status, record.body_bytes) = (produced.status, produced.body_bytes);
+    record.ending = if outbox.state.is_late() { Ending::TimedOut } else { Ending::Cut };
+    (request, record)
+}
+
+/// All connections are closed, so no memory may remain charged for responses. A disk thread may still hold part of one.
+#[cfg(debug_assertions)]
+fn check_memory(parts: &Parts) {
+    let responses = &parts.context.memory.responses;
+    let until = clock::now() + Duration::from_secs(10);
+    while responses.used() > 0 && parts.dispatcher.queue.running() == 0 {
+        assert!(clock::now() < until, "{} bytes are still charged after the last response", responses.used());
+        thread::sleep(CHECK / 50);
     }
 }

@@ -10,12 +10,15 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use tailrace_observe::level::Level;
+use tailrace_observe::once_a_minute::OnceAMinute;
+use tailrace_os::clock::Millis;
+use tailrace_os::sync::lock;
+
 use crate::connection::context::Context;
 use crate::connection::ownership;
 use crate::connection::state::Idleness;
-use crate::executor::application::{Application, Level};
-use crate::os::clock::Millis;
-use crate::os::sync::lock;
+use crate::executor::application::Application;
 use crate::server::guard::Guard;
 
 /// Least time between two searches, if the last one found few idle connections (milliseconds).
@@ -25,18 +28,14 @@ const LOOK_PAUSE: Millis = 100;
 const WORTH: usize = 8;
 /// Number of idle connections that a search finds when there is no memory for all.
 const SOME: usize = 256;
-/// How often the log says that idle connections are closed, or that none are left (milliseconds).
-const LOG_PAUSE: Millis = 60_000;
 
 /// Why there is no room.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Want<'a> {
-    /// `--max-connections` are open.
+    /// As many as are allowed are open ([`Config::max_connections`](crate::Config::max_connections)).
     Connections,
     /// The process can open no more descriptors, or the kernel has no memory for them.
     Descriptors(&'a std::io::Error),
-    /// The process is out of memory.
-    Memory,
 }
 
 /// What is left of the last search, and when the log had its lines.
@@ -51,9 +50,8 @@ struct Looks {
     was_worth_it: bool,
     /// Connections closed since that was last logged.
     closed: u64,
-    logged_closed: Option<Millis>,
-    logged_full: Option<Millis>,
-    logged_failed: Option<Millis>,
+    logged_closed: OnceAMinute,
+    logged_full: OnceAMinute,
 }
 
 impl Looks {
@@ -62,30 +60,21 @@ impl Looks {
     }
 }
 
-/// True when a line that was last logged at this time may be logged again; notes that it is.
-fn may_log(logged: &mut Option<Millis>, now: Millis) -> bool {
-    let may = logged.is_none_or(|logged| now.saturating_sub(logged) >= LOG_PAUSE);
-    if may {
-        *logged = Some(now);
-    }
-    may
-}
-
-/// See the module.
 pub(super) struct Eviction {
     context: Arc<Context>,
     application: Arc<dyn Application>,
     guard: Arc<Guard>,
     looks: Mutex<Looks>,
+    logged_failed: OnceAMinute,
 }
 
 impl Eviction {
     pub(super) fn new(context: Arc<Context>, application: Arc<dyn Application>, guard: Arc<Guard>) -> Self {
-        Self { context, application, guard, looks: Mutex::default() }
+        Self { context, application, guard, looks: Mutex::default(), logged_failed: OnceAMinute::default() }
     }
 
-    /// Closes up to `count` idle connections. False: none is idle.
-    pub(super) fn close_longest_idle(&self, count: usize, want: Want<'_>) -> bool {
+    /// Closes up to `count` idle connections, and returns how many.
+    pub(super) fn close_longest_idle(&self, count: usize, want: Want<'_>) -> usize {
         let mut looks = lock(&self.looks);
         let now = self.context.clock.now();
         let (mut closed, mut tries) = (0, 0);
@@ -100,8 +89,7 @@ impl Eviction {
             }
         }
         looks.closed += closed as u64;
-        let is_closed = closed > 0;
-        if is_closed && may_log(&mut looks.logged_closed, now) {
+        if closed > 0 && looks.logged_closed.may_log(now) {
             let total = std::mem::take(&mut looks.closed);
             let were = if total == 1 { "connection was" } else { "connections were" };
             self.application.log(
@@ -109,13 +97,13 @@ impl Eviction {
                 &format!("{}: {total} idle {were} closed for new clients; {}", self.reason(want), remedy(want)),
             );
         }
-        if !is_closed && looks.found == 0 && may_log(&mut looks.logged_full, now) {
+        if closed == 0 && looks.found == 0 && looks.logged_full.may_log(now) {
             self.application.log(
                 Level::Warning,
                 &format!("{}, and none is idle: new clients wait; {}", self.reason(want), remedy(want)),
             );
         }
-        is_closed
+        closed
     }
 
     fn look_for_idle(&self, looks: &mut Looks, now: Millis) {
@@ -129,7 +117,7 @@ impl Eviction {
             if idle.len() < idle.capacity()
                 && let Some((idleness, since)) = connection.idle_since()
             {
-                idle.push((idleness, since, connection.key()));
+                idle.push((idleness, since, connection.key));
             }
         });
         idle.sort_unstable();
@@ -152,7 +140,7 @@ impl Eviction {
 
     /// Logs that accepting failed, for a reason that closing idle connections does not remedy.
     pub(super) fn log_accept_failure(&self, fault: &std::io::Error) {
-        if may_log(&mut lock(&self.looks).logged_failed, self.context.clock.recent_millis()) {
+        if self.logged_failed.may_log(self.context.clock.recent_millis()) {
             self.application.log(Level::Warning, &format!("cannot accept connections: {fault}; trying again"));
         }
     }
@@ -163,7 +151,6 @@ impl Eviction {
                 format!("{} connections are open, which is the limit", self.context.config.max_connections)
             }
             Want::Descriptors(fault) => format!("no more connections can be opened ({fault})"),
-            Want::Memory => String::from("the process is out of memory"),
         }
     }
 }
@@ -171,12 +158,9 @@ impl Eviction {
 fn remedy(want: Want<'_>) -> &'static str {
     match want {
         Want::Connections => {
-            "if this is not an attack, raise --max-connections, and the limit of open files with it (ulimit -n, \
-             LimitNOFILE= of systemd)"
+            "if this is not an attack, raise the limit of open files (ulimit -n, LimitNOFILE= of systemd), or start more \
+             workers: each keeps up to 100,000 connections"
         }
         Want::Descriptors(_) => "raise the limit of open files (ulimit -n, LimitNOFILE= of systemd)",
-        Want::Memory => {
-            "lower --threads or --client-memory, or raise the memory limit (ulimit -v, LimitAS= of systemd)"
-        }
     }
 }

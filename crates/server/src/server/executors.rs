@@ -15,7 +15,7 @@ use crate::response::policy::Policy;
 /// The executor of a server.
 pub(super) struct Chosen {
     pub(super) executor: Arc<dyn Executor>,
-    /// The same executor if it is that of greenlets: the caller provides the thread that runs the application, and
+    /// The executor, if it is that of greenlets: the caller provides the thread that runs the application, and
     /// calls this executor there.
     pub(super) greenlets: Option<Arc<Greenlets>>,
 }

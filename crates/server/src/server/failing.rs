@@ -12,12 +12,14 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use crate::executor::application::Level;
-use crate::os::clock;
-use crate::os::panics::{catch, write_stderr};
-use crate::os::poll;
-use crate::os::process::{self, Unshared};
-use crate::os::sync::lock;
+use tailrace_observe::level::Level;
+use tailrace_os::clock;
+use tailrace_os::panics::{catch, write_stderr};
+use tailrace_os::poll;
+use tailrace_os::process;
+use tailrace_os::process::Unshared;
+use tailrace_os::sync::lock;
+
 use crate::server::ending;
 use crate::server::parts::Parts;
 
@@ -105,14 +107,16 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
+    use tailrace_observe::access_log::{AccessLogConfig, Destination, Format};
+    use tailrace_observe::level::Level;
+    use tailrace_observe::scoreboard::Scoreboard;
+    use tailrace_os::panics::write_stderr;
+
     use crate::config::{Config, ExecutorKind};
-    use crate::connection::exchange::Position;
-    use crate::executor::application::{Application, Level, Reports};
+    use crate::executor::application::Application;
     use crate::executor::turn::Turn;
-    use crate::observe::access_log::{AccessLogConfig, Destination, Format};
-    use crate::observe::scoreboard::Scoreboard;
-    use crate::os::panics::write_stderr;
-    use crate::server::Server;
+    use crate::response::producer::Position;
+    use crate::server::{Provided, Server};
 
     /// Responds 204 to every request, to `/busy` after it has computed, but never to `/wait`; `/stop` stops the server.
     #[derive(Default)]
@@ -140,8 +144,8 @@ mod tests {
                         std::hint::spin_loop();
                     }
                 }
-                exchange.head().status(b"204 No Content").unwrap();
-                exchange.send(&[], Position::Last, &mut |_| unreachable!());
+                exchange.response_mut().head().status(b"204 No Content").unwrap();
+                exchange.response_mut().push(&[], Position::Last, &mut |_| unreachable!());
                 exchange.finish().unwrap();
             }
         }
@@ -150,9 +154,7 @@ mod tests {
             let server = self.server.get().unwrap().clone();
             thread::Builder::new().spawn(move || server.run()).map(drop)
         }
-    }
 
-    impl Reports for Echo {
         fn log(&self, _: Level, message: &str) {
             write_stderr(message);
         }
@@ -178,11 +180,12 @@ mod tests {
                 destination: Destination::Stdout,
                 format: Format::parse("the log has {path}").unwrap(),
             }),
-            idle_timeout: Duration::from_millis(if mode.contains("impatient") { 50 } else { 75_000 }),
+            keepalive_timeout: Duration::from_millis(if mode.contains("impatient") { 50 } else { 75_000 }),
             ..Config::default()
         };
         let board = Scoreboard::new(1, config.threads).unwrap();
-        let server = Server::new(config, echo.clone(), vec![listener.into()], board.worker_slot(0)).unwrap();
+        let provided = Provided { worker_slot: board.worker_slot(0), ..Provided::default() };
+        let server = Server::new(config, echo.clone(), vec![listener.into()], provided).unwrap();
         assert!(echo.server.set(server.clone()).is_ok());
         if mode.contains("master") {
             let graceful = Duration::from_millis(200);

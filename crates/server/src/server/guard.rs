@@ -13,19 +13,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tailrace_observe::level::Level;
+use tailrace_os::clock::{Millis, NEVER};
+use tailrace_os::panics::{catch, may_panic};
+
 use crate::connection::context::Context;
 use crate::connection::driver::Connection;
 use crate::connection::ownership::Bits;
-use crate::executor::application::{Application, Level};
-use crate::os::clock::{Millis, NEVER};
-use crate::os::panics::{catch, may_panic};
+use crate::executor::application::Application;
 
 /// Least time between two log lines about panics of the same stage (milliseconds).
 const LOG_PAUSE: Millis = 1_000;
 
 /// A stage of the loop, in the order of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum LoopStage {
     /// Events that the kernel reported, one at a time.
     Events,
     /// New clients.
@@ -49,7 +51,7 @@ pub(super) enum Stage {
 /// Number of stages.
 const STAGES: usize = 9;
 
-impl Stage {
+impl LoopStage {
     /// The name in the log, and in tests that make the stage panic.
     fn name(self) -> &'static str {
         match self {
@@ -66,7 +68,6 @@ impl Stage {
     }
 }
 
-/// See the module.
 pub(super) struct Guard {
     context: Arc<Context>,
     application: Arc<dyn Application>,
@@ -80,7 +81,7 @@ impl Guard {
     }
 
     /// Runs a stage of the loop. `None`: the stage panicked.
-    pub(super) fn stage<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> Option<T> {
+    pub(super) fn stage<T>(&self, stage: LoopStage, work: impl FnOnce() -> T) -> Option<T> {
         let guarded = || {
             may_panic(stage.name());
             work()
@@ -88,7 +89,7 @@ impl Guard {
         catch(guarded).map_err(|panic| self.log(stage, &panic)).ok()
     }
 
-    fn log(&self, stage: Stage, panic: &str) {
+    fn log(&self, stage: LoopStage, panic: &str) {
         let (now, logged) = (self.context.clock.recent_millis(), &self.logged[stage as usize]);
         let before = logged.load(Ordering::Relaxed);
         if before == NEVER || now.saturating_sub(before) >= LOG_PAUSE {
@@ -115,7 +116,7 @@ impl Guard {
         };
         if catch(close).is_err() {
             // The descriptor is closed when the last reference to the connection is dropped.
-            self.context.table.remove(connection.key());
+            self.context.table.remove(connection.key);
         }
     }
 
@@ -135,10 +136,12 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
-    use super::{Guard, Stage};
+    use tailrace_observe::level::Level;
+
+    use super::{Guard, LoopStage};
     use crate::config::Config;
     use crate::connection::context::Context;
-    use crate::executor::application::{Application, Level, Reports};
+    use crate::executor::application::Application;
     use crate::executor::inline;
     use crate::executor::turn::Turn;
 
@@ -151,9 +154,7 @@ mod tests {
         fn grow(&self) -> io::Result<()> {
             Ok(())
         }
-    }
 
-    impl Reports for Log {
         fn log(&self, _: Level, message: &str) {
             self.0.lock().unwrap().push(message.to_owned());
         }
@@ -161,12 +162,12 @@ mod tests {
 
     #[test]
     fn each_stage_goes_on_after_a_panic_which_is_logged_once_a_second() {
-        let context = Arc::new(Context::new(Config::default(), inline::POLICY).unwrap());
+        let context = Arc::new(Context::new(Config::default(), inline::POLICY, Arc::default()).unwrap());
         let log = Arc::new(Log::default());
         let guard = Guard::new(context.clone(), log.clone());
-        assert_eq!(guard.stage(Stage::Flush, || 7), Some(7));
+        assert_eq!(guard.stage(LoopStage::Flush, || 7), Some(7));
         let lines = || log.0.lock().unwrap().len();
-        for stage in [Stage::Flush, Stage::Drain] {
+        for stage in [LoopStage::Flush, LoopStage::Drain] {
             let before = lines();
             for _ in 0..3 {
                 assert_eq!(guard.stage(stage, || panic!("no")), None::<()>);
@@ -175,7 +176,7 @@ mod tests {
         }
         context.clock.advance(Duration::from_secs(1));
         context.clock.read();
-        assert_eq!(guard.stage(Stage::Drain, || panic!("no again")), None::<()>);
+        assert_eq!(guard.stage(LoopStage::Drain, || panic!("no again")), None::<()>);
         assert_eq!(lines(), 3);
         assert!(
             log.0.lock().unwrap()[2]

@@ -5,6 +5,9 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
+use tailrace_observe::endpoints::EndpointTable;
+use tailrace_observe::scoreboard::WorkerSlot;
+
 use crate::clients::Clients;
 use crate::clients::connections::ConnectionLimit;
 use crate::config::Config;
@@ -14,8 +17,7 @@ use crate::dispatch::responder::Responder;
 use crate::executor::Executor;
 use crate::executor::application::Application;
 use crate::executor::greenlets::Greenlets;
-use crate::observe::endpoints::EndpointTable;
-use crate::observe::scoreboard::WorkerSlot;
+use crate::request::disk::Disk;
 use crate::server::accepting::Accepting;
 use crate::server::accounting::Accounting;
 use crate::server::executors::{self, Chosen};
@@ -23,13 +25,26 @@ use crate::server::guard::Guard;
 use crate::server::publishing::Publishing;
 use crate::server::responders;
 
-/// See the module. Any thread.
+/// What a server is given beside its settings, its application and its sockets.
+#[derive(Default)]
+pub struct Provided {
+    /// Its slot of the scoreboard.
+    pub worker_slot: Option<WorkerSlot>,
+    /// The counts of clients over all workers. `None`: no client is limited.
+    pub clients: Option<Clients>,
+    /// The threads for its files.
+    pub disk: Arc<Disk>,
+    /// Those that respond before the application, or after it. They are asked in this order.
+    pub responders: Vec<Box<dyn Responder>>,
+}
+
+/// Any thread.
 pub(super) struct Parts {
     pub(super) context: Arc<Context>,
     pub(super) dispatcher: Arc<Dispatcher>,
     pub(super) application: Arc<dyn Application>,
     pub(super) executor: Arc<dyn Executor>,
-    /// The same as `executor` if that is the executor of greenlets, see [`Chosen`].
+    /// `executor`, if that is the executor of greenlets.
     pub(super) greenlets: Option<Arc<Greenlets>>,
     pub(super) responders: Vec<Box<dyn Responder>>,
     pub(super) accepting: Accepting,
@@ -48,20 +63,27 @@ impl Parts {
     /// Makes all parts of a server.
     ///
     /// # Errors
-    /// No descriptors left, or the access log or a folder of static files cannot be opened.
+    /// No descriptors left, or the access log cannot be opened.
     pub(super) fn new(
         config: Config,
         application: Arc<dyn Application>,
         sockets: Vec<OwnedFd>,
-        worker_slot: Option<WorkerSlot>,
+        provided: Provided,
     ) -> io::Result<Self> {
+        let Provided { worker_slot, clients, disk, responders } = provided;
         let kind = config.executor;
         let runners = executors::most_runners(&config);
-        let context = Arc::new(Context::new(config, executors::policy(kind))?);
-        if let (Some(slot), most @ 1..) = (&worker_slot, context.config.client_connections) {
-            let Clients { secret, connections, .. } = slot.clients();
+        let context = Arc::new(Context::new(config, executors::policy(kind), disk)?);
+        if let (Some(slot), Some(clients), most @ 1..) = (&worker_slot, clients, context.config.client_connections) {
+            let Clients { secret, connections, .. } = clients;
             let _ = context.connection_limit.set(ConnectionLimit::new(secret, connections, slot.number(), most));
         }
+        if let Some(fields) =
+            responders.iter().map(|responder| responder.delegation_fields()).find(|fields| !fields.is_empty())
+        {
+            context.delegation_fields.get_or_init(|| fields);
+        }
+        let needs_application = responders.iter().all(|responder| !responder.delegation_fields().is_empty());
         // If there is only one slot, no master reads them.
         let endpoints =
             worker_slot.filter(|slot| !slot.is_alone()).map(|slot| Arc::new(EndpointTable::new(slot.endpoints())));
@@ -69,10 +91,17 @@ impl Parts {
         let Chosen { executor, greenlets } = executors::make(kind, &dispatcher, &application)?;
         let guard = Arc::new(Guard::new(context.clone(), application.clone()));
         Ok(Self {
-            accepting: Accepting::new(context.clone(), application.clone(), guard.clone(), sockets, worker_slot)?,
+            accepting: Accepting::new(
+                context.clone(),
+                application.clone(),
+                guard.clone(),
+                sockets,
+                worker_slot,
+                needs_application,
+            )?,
             accounting: Accounting::new(context.clone(), application.clone(), worker_slot, endpoints)?,
             publishing: Publishing::new(worker_slot),
-            responders: responders::in_order(&context, &dispatcher, executor.clone(), worker_slot)?,
+            responders: responders::in_order(&context, &dispatcher, executor.clone(), clients, responders),
             greenlets,
             executor,
             guard,

@@ -11,13 +11,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tailrace_observe::metrics::Metric;
+use tailrace_observe::scoreboard::{Cell, WorkerSlot};
+use tailrace_observe::stats::Stats;
+use tailrace_os::clock::{Millis, NEVER};
+use tailrace_os::process;
+use tailrace_os::sync::lock;
+
 use crate::executor::application_check::ApplicationCheck;
-use crate::observe::metrics::Metric;
-use crate::observe::scoreboard::{Cell, WorkerSlot};
-use crate::observe::stats::Stats;
-use crate::os::clock::{Millis, NEVER};
-use crate::os::process;
-use crate::os::sync::lock;
 
 /// Least time between two updates (milliseconds).
 const PAUSE: Millis = 20;
@@ -38,7 +39,6 @@ pub(super) struct Shown {
     pub(super) now: u64,
 }
 
-/// See the module.
 pub(super) struct Publishing {
     worker_slot: Option<WorkerSlot>,
     /// When the worker slot was last updated (milliseconds); `NEVER` before.
@@ -136,10 +136,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::time::Duration;
 
+    use tailrace_observe::metrics::Metric;
+    use tailrace_observe::scoreboard::Scoreboard;
+    use tailrace_observe::stats::Stats;
+
     use super::{HEARTBEAT, MANY_CONNECTIONS, PAUSE, Publishing, Shown};
-    use crate::observe::metrics::Metric;
-    use crate::observe::scoreboard::Scoreboard;
-    use crate::observe::stats::Stats;
 
     /// Publishes at `now`, when so many requests have been answered. Returns how long the loop may wait then.
     fn wait_after(publishing: &Publishing, now: u64, requests: u64) -> u64 {

@@ -1,9 +1,9 @@
 //! The responders of a server, in the order in which they are asked for the response to a request.
 
-use std::io;
 use std::sync::Arc;
 
 use tailrace_http::encode::begin_error;
+use tailrace_observe::scoreboard::now;
 
 use crate::clients::Clients;
 use crate::clients::rates::Rate;
@@ -13,46 +13,38 @@ use crate::connection::representation::send_memory;
 use crate::connection::shared::Shared;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::responder::{Disposition, Responder};
-use crate::executor::Turns;
-use crate::observe::scoreboard::{WorkerSlot, now};
-use crate::os::allocator;
-use crate::static_files::StaticFiles;
-use crate::static_files::named::NamedFiles;
+use crate::executor::Executor;
 
 /// All responders. One that responds without the application must come before [`Full`], since it needs no place in the
-/// run queue.
-///
-/// # Errors
-/// A folder of static files cannot be opened.
+/// run queue. `provided`: those that the server was given.
 pub(super) fn in_order(
     context: &Context,
     dispatcher: &Arc<Dispatcher>,
-    executor: Arc<dyn Turns>,
-    worker_slot: Option<WorkerSlot>,
-) -> io::Result<Vec<Box<dyn Responder>>> {
-    let config = &context.config.static_files;
+    executor: Arc<dyn Executor>,
+    clients: Option<Clients>,
+    provided: Vec<Box<dyn Responder>>,
+) -> Vec<Box<dyn Responder>> {
     let mut responders: Vec<Box<dyn Responder>> = Vec::new();
     if context.config.listeners.iter().any(|listener| listener.redirect.is_some()) {
         responders.push(Box::new(Redirect { shared: context.shared.clone() }));
     }
-    if let (Some(slot), Some(rate)) = (worker_slot, context.config.client_rate) {
-        responders.push(Box::new(Limited { shared: context.shared.clone(), clients: slot.clients(), rate }));
+    if let (Some(clients), Some(rate)) = (clients, context.config.client_rate) {
+        responders.push(Box::new(Limited { shared: context.shared.clone(), clients, rate }));
     }
-    if !config.named.is_empty() {
-        context.asking_fields.get_or_init(|| config.naming_fields());
-        responders.push(Box::new(NamedFiles::new(config, context.disk.clone())?));
-    }
-    if !config.mounts.is_empty() {
-        let position = responders.len();
-        responders.push(Box::new(StaticFiles::new(config.clone(), context.disk.clone(), position)?));
-    }
+    responders.extend(provided);
     responders.push(Box::new(Full { dispatcher: dispatcher.clone() }));
-    responders.push(Box::new(Queue { dispatcher: dispatcher.clone(), executor }));
-    Ok(responders)
+    responders.push(Box::new(Enqueue { dispatcher: dispatcher.clone(), executor }));
+    responders
 }
 
 /// Where an authority checks that a host asks for its certificate (RFC 8555 section 8.3): over plain HTTP.
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
+
+/// True for a challenge token (RFC 8555 section 8.3), which has no dots, slashes or escapes. Other paths must not reach
+/// the application unencrypted, however it interprets them.
+fn is_token(rest: &[u8]) -> bool {
+    !rest.is_empty() && rest.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+}
 
 /// Redirects requests to the encrypted address of their host.
 struct Redirect {
@@ -66,7 +58,7 @@ impl Responder for Redirect {
             return Disposition::Passed(exchange);
         };
         let path = request.head.path.of(&request.bytes);
-        if path.starts_with(CHALLENGES) {
+        if path.strip_prefix(CHALLENGES).is_some_and(is_token) {
             return Disposition::Passed(exchange);
         }
         let host = request.peer.host.or(request.framing.host).map(|host| host.of(&request.bytes));
@@ -82,14 +74,16 @@ impl Responder for Redirect {
                     location.extend_from_slice(query.of(&request.bytes));
                 }
                 // 308: the method and the body stay (RFC 9110 section 15.4.9).
-                let page = begin_error(exchange.head(), 308, "This service is encrypted.");
+                let page = begin_error(exchange.response_mut().head(), 308, "This service is encrypted.");
                 // The parser of requests lets no byte pass that a field may not have.
-                let _ = exchange.head().field(b"Location", &location);
+                let _ = exchange.response_mut().head().field(b"Location", &location);
                 page
             }
-            None => {
-                begin_error(exchange.head(), 400, "The request names no host, so it cannot be redirected to HTTPS.")
-            }
+            None => begin_error(
+                exchange.response_mut().head(),
+                400,
+                "The request names no host, so it cannot be redirected to HTTPS.",
+            ),
         };
         send_memory(&mut exchange, &Arc::new(page.into_bytes()));
         Disposition::Done(exchange.finish_here())
@@ -124,10 +118,14 @@ impl Responder for Limited {
             return Disposition::Passed(exchange);
         };
         self.shared.count_limited_request();
-        let page = begin_error(exchange.head(), 429, "This client has sent too many requests. Try again later.");
+        let page = begin_error(
+            exchange.response_mut().head(),
+            429,
+            "This client has sent too many requests. Try again later.",
+        );
         // Up to whole seconds (RFC 9110 section 10.2.3). A number cannot be refused.
         let seconds = wait.as_nanos().div_ceil(1_000_000_000).to_string();
-        let _ = exchange.head().field(b"Retry-After", seconds.as_bytes());
+        let _ = exchange.response_mut().head().field(b"Retry-After", seconds.as_bytes());
         send_memory(&mut exchange, &Arc::new(page.into_bytes()));
         Disposition::Done(exchange.finish_here())
     }
@@ -140,8 +138,7 @@ struct Full {
 
 impl Responder for Full {
     fn respond(&self, exchange: Exchange) -> Disposition {
-        let has_memory = !allocator::is_short() && self.dispatcher.queue.has_memory();
-        if has_memory && self.dispatcher.has_room() {
+        if self.dispatcher.queue.has_memory() && self.dispatcher.has_room() {
             return Disposition::Passed(exchange);
         }
         exchange.refuse();
@@ -150,12 +147,12 @@ impl Responder for Full {
 }
 
 /// Puts the request into the run queue, from which a runner takes it and calls the application.
-struct Queue {
+struct Enqueue {
     dispatcher: Arc<Dispatcher>,
-    executor: Arc<dyn Turns>,
+    executor: Arc<dyn Executor>,
 }
 
-impl Responder for Queue {
+impl Responder for Enqueue {
     fn respond(&self, exchange: Exchange) -> Disposition {
         self.dispatcher.queue.push(exchange);
         self.executor.wake_runners();

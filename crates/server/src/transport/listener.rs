@@ -8,16 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::os::poll;
-use crate::os::process::Unshared;
-use crate::os::socket::{self, AcceptFault};
+use tailrace_os::poll;
+use tailrace_os::process::Unshared;
+use tailrace_os::socket;
+use tailrace_os::socket::AcceptFault;
+
 use crate::transport::Transport;
 use crate::transport::plain::Plain;
 use crate::transport::tls::{Tls, TlsContext};
 
 /// Connections accepted from one listener before the next listener is served.
 const AT_ONCE: usize = 64;
-/// The same for encrypted ones, each of which may begin with a handshake: requests are served in between.
+/// Encrypted connections may begin with a handshake, so fewer are accepted before requests are served.
 const HANDSHAKES_AT_ONCE: usize = 8;
 
 /// A listening socket of the server.
@@ -35,7 +37,7 @@ pub(crate) struct Encryption {
 }
 
 /// How a call of [`Listener::accept`] ended.
-pub(crate) enum Accepted {
+pub(crate) enum AcceptOutcome {
     /// No connection waits in the kernel's queue any more.
     All,
     /// `most` connections were accepted; more may wait.
@@ -51,7 +53,7 @@ impl Listener {
     }
 
     /// Notes that the listener is not polled for some time. False: that was noted before.
-    pub(crate) fn pause(&self) -> bool {
+    pub(crate) fn try_pause(&self) -> bool {
         !self.is_paused.swap(true, Ordering::Relaxed)
     }
 
@@ -77,20 +79,20 @@ impl Listener {
 
     /// Accepts the connections that wait, `most` at most, and gives each to `add` with its client's address. Called
     /// when one waits.
-    pub(crate) fn accept(&self, most: usize, mut add: impl FnMut(OwnedFd, Option<SocketAddr>)) -> Accepted {
+    pub(crate) fn accept(&self, most: usize, mut add: impl FnMut(OwnedFd, Option<SocketAddr>)) -> AcceptOutcome {
         for number in 0..most {
-            let Some(listener) = self.socket.here() else { return Accepted::All };
+            let Some(listener) = self.socket.here() else { return AcceptOutcome::All };
             // An accept4 that finds none takes 4.5 µs, since it makes a socket first; poll takes 0.3 µs.
             if number > 0 && !poll::wait_readable(listener, Duration::ZERO) {
-                return Accepted::All;
+                return AcceptOutcome::All;
             }
             match socket::accept(listener) {
                 Ok(Some((socket, peer))) => add(socket, peer),
-                Ok(None) => return Accepted::All,
-                Err(fault) => return Accepted::Failed(fault),
+                Ok(None) => return AcceptOutcome::All,
+                Err(fault) => return AcceptOutcome::Failed(fault),
             }
         }
-        Accepted::Some
+        AcceptOutcome::Some
     }
 }
 
@@ -100,7 +102,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
 
-    use super::{Accepted, Listener};
+    use super::{AcceptOutcome, Listener};
 
     fn listener() -> (Listener, std::net::SocketAddr) {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -121,8 +123,8 @@ mod tests {
                 peers.push(peer.unwrap());
             })
         };
-        assert!(matches!(accept(2), Accepted::Some));
-        assert!(matches!(accept(2), Accepted::All));
+        assert!(matches!(accept(2), AcceptOutcome::Some));
+        assert!(matches!(accept(2), AcceptOutcome::All));
         let expected: Vec<_> = clients.iter().map(|client| client.local_addr().unwrap()).collect();
         assert_eq!(peers, expected);
         for socket in &sockets {
@@ -133,15 +135,15 @@ mod tests {
     #[test]
     fn a_pause_begins_once() {
         let (listener, _) = listener();
-        assert!(listener.pause() && !listener.pause());
+        assert!(listener.try_pause() && !listener.try_pause());
         listener.resume();
-        assert!(listener.pause());
+        assert!(listener.try_pause());
     }
 
     #[test]
     fn a_socket_that_does_not_listen_is_a_fault() {
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let listener = Listener::new(ours.into(), None);
-        assert!(matches!(listener.accept(1, |_, _| ()), Accepted::Failed(_)));
+        assert!(matches!(listener.accept(1, |_, _| ()), AcceptOutcome::Failed(_)));
     }
 }

@@ -13,9 +13,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tailrace_os::socket::Io;
 use tailrace_tls::facts::Facts;
-
-use crate::os::socket::Io;
 
 /// The first byte of a TLS record with a handshake (RFC 8446 section 5.1).
 pub(crate) const HANDSHAKE: u8 = 22;
@@ -29,7 +28,8 @@ pub(crate) const HANDSHAKE: u8 = 22;
 /// - After [`Io::WouldBlock`] the socket reports an event (epoll, edge-triggered) when the call can succeed. An
 ///   implementation with buffers of its own must not return [`Io::WouldBlock`] while it could move bytes from or to
 ///   them, and one whose reads need a write (as TLS may) must have tried it.
-/// - A read that does not fill the buffer has taken all that there was. After one that fills it, more may be left.
+/// - A read that does not fill the buffer has taken all that was available, unless [`Transport::has_paused`] is set.
+///   After a read that fills it, more bytes may be available.
 /// - Bytes that [`Transport::transmit`] has accepted are not given again, and those that it has not are given again at
 ///   the next call. An implementation with buffers of its own accepts bytes when they have left these, so that a
 ///   response that is accepted is one that the socket has.
@@ -46,6 +46,12 @@ pub(crate) trait Transport: Send + Sync {
     /// Reads what the client has sent into `buffer`.
     fn receive(&self, buffer: &mut [u8]) -> Io;
 
+    /// The last [`Transport::receive`] moved bytes and stopped, so that other connections get their turn or because the
+    /// stream has ended: more may be available, and no event follows.
+    fn has_paused(&self) -> bool {
+        false
+    }
+
     /// Writes slices in order, as far as the socket accepts them. `more`: further bytes follow at once.
     fn transmit(&self, slices: &[IoSlice<'_>], more: bool) -> Io;
 
@@ -59,6 +65,16 @@ pub(crate) trait Transport: Send + Sync {
     /// What came in plain text is over: from now on bytes are encrypted, these first, which came with it. False: the
     /// connection has no encryption.
     fn secure(&self, _rest: &[u8]) -> bool {
+        false
+    }
+
+    /// Bytes buffered for an incomplete handshake. 0: none, or the connection is in use.
+    fn held_of_handshake(&self) -> usize {
+        0
+    }
+
+    /// Frees the buffer of an incomplete handshake, and breaks the connection. False: there is none.
+    fn shed_handshake(&self) -> bool {
         false
     }
 

@@ -3,9 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use tailrace_observe::stats::Counts;
 use tailrace_tls::config::Certificates;
 
-use crate::observe::stats::Counts;
 use crate::request::memory::ClientMemory;
 use crate::transport::plain::Plain;
 

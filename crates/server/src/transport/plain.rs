@@ -5,10 +5,13 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::observe::probes;
-use crate::os::process::{self, Unshared};
-use crate::os::socket::{self, Io};
-use crate::os::{low_water, poll};
+use tailrace_observe::probes;
+use tailrace_os::process;
+use tailrace_os::process::Unshared;
+use tailrace_os::socket;
+use tailrace_os::socket::Io;
+use tailrace_os::{low_water, poll};
+
 use crate::transport::Transport;
 
 /// A connected stream socket, non-blocking. See [`Transport`] for the threads.
@@ -112,8 +115,9 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
+    use tailrace_os::socket::Io;
+
     use super::Plain;
-    use crate::os::socket::Io;
     use crate::transport::Transport;
 
     const LONG: Duration = Duration::from_secs(20);
@@ -161,7 +165,7 @@ mod tests {
     fn a_file_is_sent_from_an_offset_until_its_end() {
         let (transport, mut client) = unix();
         let folder = std::env::temp_dir();
-        let mut file = crate::os::file::temporary_file(&folder).unwrap();
+        let mut file = tailrace_os::file::temporary_file(&folder).unwrap();
         file.write_all(b"0123456789").unwrap();
         file.seek(SeekFrom::Start(1)).unwrap();
         assert_eq!(transport.transmit_file(file.as_fd(), 4, 100), Io::Moved(6));

@@ -14,17 +14,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use tailrace_observe::metrics::Metric;
+use tailrace_observe::stats::Counts;
+use tailrace_os::file;
+use tailrace_os::socket;
+use tailrace_os::socket::Io;
+use tailrace_os::sync::lock;
 use tailrace_tls::config::{Certificates, asked_name};
 use tailrace_tls::facts::Facts;
 use tailrace_tls::rustls::HandshakeKind;
 use tailrace_tls::rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use tailrace_tls::rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus, WriteTraffic};
 
-use crate::observe::metrics::Metric;
-use crate::observe::stats::Counts;
-use crate::os::file;
-use crate::os::socket::{self, Io};
-use crate::os::sync::lock;
 use crate::request::memory::{Charge, ClientMemory};
 use crate::transport::plain::Plain;
 use crate::transport::{HANDSHAKE, Transport};
@@ -38,9 +39,18 @@ const RECORDS: usize = 4;
 /// Bytes that are read at once at most.
 const READ: usize = 64 * 1024;
 /// Fewer are not asked for, so that a short message of the client's is read at once.
-const LEAST_READ: usize = 4 * 1024;
-/// A client is disconnected whose incomplete message is longer, or that does not take answers of the protocol that are.
-const MOST_KEPT: usize = 64 * 1024;
+const MIN_READ: usize = 4 * 1024;
+/// Maximum size of an incomplete record or handshake message; a client that exceeds it is disconnected. Client
+/// certificates are shorter, and a record exceeds its content by at most 261 bytes (RFC 8446 section 5.2).
+const MAX_INCOMPLETE: usize = RECORD + 512;
+/// Maximum size of unsent protocol answers; a client that does not read them is disconnected.
+const MAX_UNSENT: usize = 64 * 1024;
+/// Maximum number of encrypted bytes without content; a client that sends more is disconnected. Each record costs
+/// time, and rustls limits only records of one kind.
+const MAX_SILENT: usize = 64 * 1024;
+/// Encrypted bytes that one call reads before other connections get their turn. With records of the usual size, the
+/// caller's buffer fills first.
+const TURN: usize = 96 * 1024;
 
 /// What a client is told that does not speak TLS.
 const PLAIN: &str = "This port serves HTTPS. Write https:// instead of http://.";
@@ -77,18 +87,19 @@ pub(crate) struct TlsContext {
     pub(crate) counts: Arc<Counts>,
 }
 
-/// See the module.
 pub(crate) struct Tls {
     plain: Plain,
     context: Arc<TlsContext>,
     session: Mutex<Session>,
     facts: OnceLock<Arc<Facts>>,
+    /// See [`Transport::has_paused`].
+    has_paused: AtomicBool,
     /// The client is to see that the connection has not ended as it should: it gets no `close_notify`.
     is_cut: AtomicBool,
 }
 
 /// How far the connection is.
-enum Stage {
+enum TlsStage {
     /// A PROXY header comes first, in plain text.
     Clear,
     /// Nothing of the client's has arrived.
@@ -100,7 +111,7 @@ enum Stage {
 }
 
 /// Why a connection fails.
-enum Fault {
+enum SessionFault {
     /// The client does not speak TLS.
     Plain,
     /// It breaks the protocol, or there is no version or key that both have.
@@ -108,13 +119,15 @@ enum Fault {
 }
 
 struct Session {
-    stage: Stage,
+    stage: TlsStage,
     /// The name that the client has asked for.
     name: Option<String>,
     /// Encrypted bytes of a record that has not arrived whole.
     arrived: Vec<u8>,
     /// `arrived` has not been looked at since it has grown.
     is_fresh: bool,
+    /// Encrypted bytes since the last content.
+    silent: usize,
     /// Decrypted bytes that the reader had no room for, from `read` on.
     decrypted: Vec<u8>,
     read: usize,
@@ -153,14 +166,13 @@ impl Session {
     /// this much room. Returns the bytes in it, and whether the socket may have more.
     fn read(&mut self, socket: BorrowedFd<'_>, room: usize, arriving: &mut Vec<u8>) -> Result<(usize, bool), Io> {
         let kept = self.arrived.len();
-        let most = room.saturating_sub(kept).clamp(LEAST_READ, READ);
+        let most = room.saturating_sub(kept).clamp(MIN_READ, READ);
         at_least(arriving, kept + most);
         arriving[..kept].copy_from_slice(&self.arrived);
         if std::mem::take(&mut self.is_fresh) {
             return Ok((kept, true));
         }
-        let is_flooding = self.owed == 0 && self.leaving.len() - self.written > MOST_KEPT;
-        if kept > MOST_KEPT || is_flooding {
+        if self.owed == 0 && self.leaving.len() - self.written > MAX_UNSENT {
             return Err(Io::Broken);
         }
         match socket::receive(socket, &mut arriving[kept..kept + most]) {
@@ -191,17 +203,17 @@ impl Session {
         arriving: &mut [u8],
         buffer: &mut [u8],
         certificates: &Certificates,
-    ) -> Result<(usize, usize), Fault> {
-        if let Stage::Silent = self.stage {
+    ) -> Result<(usize, usize), SessionFault> {
+        if let TlsStage::Silent = self.stage {
             match arriving.first() {
                 None => return Ok((0, 0)),
                 Some(&HANDSHAKE) => {}
-                Some(_) => return Err(Fault::Plain),
+                Some(_) => return Err(SessionFault::Plain),
             }
             let made = UnbufferedServerConnection::new(certificates.config());
-            self.stage = Stage::Secure(Box::new(made.map_err(|_| Fault::Tls)?));
+            self.stage = TlsStage::Secure(Box::new(made.map_err(|_| SessionFault::Tls)?));
         }
-        let Stage::Secure(connection) = &mut self.stage else { return Err(Fault::Tls) };
+        let TlsStage::Secure(connection) = &mut self.stage else { return Err(SessionFault::Tls) };
         let (mut at, mut filled, mut has_failed) = (0, 0, false);
         loop {
             // After a fault, too, which then comes again, behind its alert.
@@ -222,7 +234,7 @@ impl Session {
                     false
                 }
                 Ok(ConnectionState::EncodeTlsData(data)) => {
-                    has_failed |= !encode(data, &mut self.leaving);
+                    has_failed |= encode(data, &mut self.leaving).is_none();
                     false
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
@@ -248,7 +260,7 @@ impl Session {
         if let Some(name) = asked_name() {
             self.name = Some(name);
         }
-        if has_failed { Err(Fault::Tls) } else { Ok((at, filled)) }
+        if has_failed { Err(SessionFault::Tls) } else { Ok((at, filled)) }
     }
 
     /// Writes the encrypted bytes that are to leave, and ends the direction if that was asked for.
@@ -296,12 +308,12 @@ impl Session {
         before: &mut Vec<u8>,
         work: impl FnOnce(&mut WriteTraffic<'_, ServerConnectionData>, &[u8]),
     ) -> Option<()> {
-        let Stage::Secure(connection) = &mut self.stage else { return None };
+        let TlsStage::Secure(connection) = &mut self.stage else { return None };
         loop {
             // rustls refers to the bytes of an incomplete message.
             let UnbufferedStatus { discard, state, .. } = connection.process_tls_records(&mut self.arrived);
             let is_over = match state.ok()? {
-                ConnectionState::EncodeTlsData(data) => !encode(data, before),
+                ConnectionState::EncodeTlsData(data) => encode(data, before).is_none(),
                 ConnectionState::TransmitTlsData(data) => {
                     data.done();
                     false
@@ -363,12 +375,12 @@ impl Session {
     }
 }
 
-/// Appends what rustls has to send. False: it has nothing.
-fn encode<D>(mut data: EncodeTlsData<'_, D>, to: &mut Vec<u8>) -> bool {
+/// Appends what rustls has to send. `None`: it has nothing.
+fn encode<D>(mut data: EncodeTlsData<'_, D>, to: &mut Vec<u8>) -> Option<()> {
     let from = to.len();
-    let Err(EncodeError::InsufficientSize(needed)) = data.encode(&mut []) else { return false };
+    let Err(EncodeError::InsufficientSize(needed)) = data.encode(&mut []) else { return None };
     to.resize(from + needed.required_size, 0);
-    data.encode(&mut to[from..]).is_ok()
+    data.encode(&mut to[from..]).ok().map(drop)
 }
 
 impl Tls {
@@ -376,10 +388,11 @@ impl Tls {
     /// [`Transport::secure`], bytes are not encrypted.
     pub(crate) fn new(socket: OwnedFd, key: u64, context: Arc<TlsContext>, is_clear: bool) -> Self {
         let session = Session {
-            stage: if is_clear { Stage::Clear } else { Stage::Silent },
+            stage: if is_clear { TlsStage::Clear } else { TlsStage::Silent },
             name: None,
             arrived: Vec::new(),
             is_fresh: false,
+            silent: 0,
             decrypted: Vec::new(),
             read: 0,
             leaving: Vec::new(),
@@ -394,15 +407,17 @@ impl Tls {
             context,
             session: Mutex::new(session),
             facts: OnceLock::new(),
+            has_paused: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
         }
     }
 
     fn receive_encrypted(&self, session: &mut Session, socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Io {
         let mut filled = session.take_decrypted(buffer);
-        let mut broken = false;
+        let (mut turn, mut broken) = (0, false);
         BUFFERS.with_borrow_mut(|Buffers { arriving, .. }| {
             while filled < buffer.len() && !session.has_ended {
+                let kept = session.arrived.len();
                 let (length, may_have_more) = match session.read(socket, buffer.len() - filled, arriving) {
                     Ok(read) => read,
                     Err(Io::WouldBlock) => break,
@@ -419,6 +434,8 @@ impl Tls {
                     Ok((used, made)) => {
                         filled += made;
                         session.keep(&arriving[used..length], &self.context.memory);
+                        turn += length - kept;
+                        session.silent = if made > 0 { 0 } else { session.silent + length - kept };
                     }
                     Err(fault) => {
                         if self.facts.get().is_none() {
@@ -426,7 +443,7 @@ impl Tls {
                         }
                         // The alert says why.
                         let _ = session.flush(socket);
-                        if let Fault::Plain = fault {
+                        if let SessionFault::Plain = fault {
                             let length = PLAIN.len();
                             let page = format!(
                                 "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\
@@ -434,7 +451,7 @@ impl Tls {
                             );
                             socket::refuse(socket, page.as_bytes());
                         }
-                        session.stage = Stage::Failed;
+                        session.stage = TlsStage::Failed;
                         broken = true;
                         break;
                     }
@@ -443,12 +460,26 @@ impl Tls {
                 if !may_have_more && filled > 0 {
                     break;
                 }
+                if session.silent > MAX_SILENT || session.arrived.len() > MAX_INCOMPLETE {
+                    if self.facts.get().is_none() {
+                        self.context.counts.add(Metric::FailedHandshakes, 1);
+                    }
+                    session.stage = TlsStage::Failed;
+                    broken = true;
+                    break;
+                }
+                if turn >= TURN {
+                    break;
+                }
             }
         });
         self.note_facts(session);
         // What the handshake answers, which the write event otherwise sends.
         broken |= matches!(session.flush(socket), Io::Broken | Io::End);
         session.charge(&self.context.memory);
+        // A close_notify, too, has no event of its own.
+        let has_paused = filled > 0 && (broken || session.has_ended || turn >= TURN);
+        self.has_paused.store(has_paused, Ordering::Relaxed);
         match filled {
             0 if broken => Io::Broken,
             0 if session.has_ended => Io::End,
@@ -459,7 +490,7 @@ impl Tls {
 
     fn note_facts(&self, session: &mut Session) {
         if self.facts.get().is_none()
-            && let Stage::Secure(connection) = &session.stage
+            && let TlsStage::Secure(connection) = &session.stage
             && !connection.is_handshaking()
         {
             let counts = &self.context.counts;
@@ -498,10 +529,14 @@ impl Transport for Tls {
         let Some(socket) = self.plain.socket() else { return Io::Broken };
         let mut session = lock(&self.session);
         match session.stage {
-            Stage::Clear => self.plain.receive(buffer),
-            Stage::Failed => Io::Broken,
-            Stage::Silent | Stage::Secure(_) => self.receive_encrypted(&mut session, socket, buffer),
+            TlsStage::Clear => self.plain.receive(buffer),
+            TlsStage::Failed => Io::Broken,
+            TlsStage::Silent | TlsStage::Secure(_) => self.receive_encrypted(&mut session, socket, buffer),
         }
+    }
+
+    fn has_paused(&self) -> bool {
+        self.has_paused.load(Ordering::Relaxed)
     }
 
     fn transmit(&self, slices: &[IoSlice<'_>], more: bool) -> Io {
@@ -584,9 +619,31 @@ impl Transport for Tls {
 
     fn secure(&self, rest: &[u8]) -> bool {
         let mut session = lock(&self.session);
-        session.stage = Stage::Silent;
+        session.stage = TlsStage::Silent;
         session.arrived = rest.to_vec();
         session.is_fresh = !rest.is_empty();
+        true
+    }
+
+    fn held_of_handshake(&self) -> usize {
+        if self.facts.get().is_some() {
+            return 0;
+        }
+        self.session.try_lock().map_or(0, |session| session.arrived.capacity())
+    }
+
+    fn shed_handshake(&self) -> bool {
+        let mut session = lock(&self.session);
+        if self.facts.get().is_some() {
+            return false;
+        }
+        self.context.counts.add(Metric::FailedHandshakes, 1);
+        session.stage = TlsStage::Failed;
+        (session.arrived, session.leaving, session.written) = (Vec::new(), Vec::new(), 0);
+        session.charge(&self.context.memory);
+        drop(session);
+        // The event makes the owner close the connection.
+        self.shut_down();
         true
     }
 
@@ -641,5 +698,77 @@ impl Drop for Tls {
             Self::close_notify(session);
             let _ = session.flush(socket);
         }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::{fs, process};
+
+    use tailrace_os::socket::Io;
+    use tailrace_tls::certificate::CertificateFiles;
+    use tailrace_tls::config::{Certificates, SECRET, TlsSettings};
+    use tailrace_tls::rustls::pki_types::pem::PemObject;
+    use tailrace_tls::rustls::pki_types::{CertificateDer, ServerName};
+    use tailrace_tls::rustls::{ClientConfig, ClientConnection, RootCertStore};
+    use tailrace_tls::self_signed::self_signed;
+
+    use super::{READ, Tls, TlsContext};
+    use crate::request::memory::ClientMemory;
+    use crate::transport::Transport;
+
+    /// Certificates, and a client that trusts them.
+    pub(crate) fn certificates(name: &str) -> (Arc<Certificates>, ClientConnection) {
+        let path = std::env::temp_dir().join(format!("tailrace-tls-{name}-{}", process::id()));
+        let (certificate, key) = self_signed(vec!["localhost".to_owned()]).unwrap();
+        fs::write(&path, format!("{certificate}{key}")).unwrap();
+        let settings = TlsSettings {
+            certificates: vec![CertificateFiles { chain: path.clone(), key: None }],
+            password: None,
+            only_1_3: false,
+            clients: None,
+            ticket_secret: [1; SECRET],
+        };
+        let (certificates, _) = Certificates::load(settings).unwrap();
+        fs::remove_file(path).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()).unwrap();
+        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        (Arc::new(certificates), ClientConnection::new(Arc::new(config), name).unwrap())
+    }
+
+    #[test]
+    fn a_turn_ends_among_many_small_records_and_none_is_lost() {
+        // Of 23 bytes each: more than two reads, which are a turn.
+        const RECORDS: usize = 2 * READ / 23 + 1000;
+        let (certificates, mut client) = certificates("small");
+        let memory = Arc::new(ClientMemory::new(usize::MAX, usize::MAX));
+        let context = Arc::new(TlsContext { certificates, memory, counts: Arc::default() });
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let tls = Tls::new(ours.into(), 1, context, false);
+        let mut buffer = vec![0; READ];
+        while client.is_handshaking() {
+            client.write_tls(&mut theirs).unwrap();
+            assert_eq!(tls.receive(&mut buffer), Io::WouldBlock);
+            client.read_tls(&mut theirs).unwrap();
+            client.process_new_packets().unwrap();
+        }
+        let mut records = Vec::new();
+        for _ in 0..RECORDS {
+            client.writer().write_all(b"x").unwrap();
+            client.write_tls(&mut records).unwrap();
+        }
+        theirs.write_all(&records).unwrap();
+        let Io::Moved(first) = tls.receive(&mut buffer) else { panic!("nothing") };
+        assert!(first < RECORDS && tls.has_paused());
+        assert_eq!(tls.receive(&mut buffer), Io::Moved(RECORDS - first));
+        assert!(!tls.has_paused());
+        assert_eq!(tls.receive(&mut buffer), Io::WouldBlock);
     }
 }

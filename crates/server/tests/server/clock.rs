@@ -11,7 +11,7 @@ const LONG: Duration = Duration::from_secs(3_600);
 fn an_idle_connection_is_closed_when_its_time_is_over() {
     // The server has one thread, so a client that has the response to a later request knows that the deadline after an
     // earlier one has been set.
-    let server = Server::start(Config { idle_timeout: LONG, executor: ExecutorKind::Inline, ..Config::default() });
+    let server = Server::start(Config { keepalive_timeout: LONG, executor: ExecutorKind::Inline, ..Config::default() });
     let mut client = server.connect();
     let mut other = server.connect();
     for _ in 0..3 {
@@ -28,7 +28,7 @@ fn an_idle_connection_is_closed_when_its_time_is_over() {
 fn an_incomplete_head_is_refused_when_its_time_is_over() {
     let server = Server::start(Config {
         header_timeout: LONG,
-        idle_timeout: 3 * LONG,
+        keepalive_timeout: 3 * LONG,
         executor: ExecutorKind::Inline,
         ..Config::default()
     });
@@ -63,7 +63,7 @@ fn held(config: Config) -> (Server, Client, Vec<Client>) {
 
 #[test]
 fn a_request_that_has_come_when_the_idle_time_is_over_is_answered() {
-    let (server, mut first, mut clients) = held(Config { idle_timeout: LONG, ..Config::default() });
+    let (server, mut first, mut clients) = held(Config { keepalive_timeout: LONG, ..Config::default() });
     for client in &mut clients {
         client.begin("GET", "/pong", "");
     }
@@ -77,7 +77,7 @@ fn a_request_that_has_come_when_the_idle_time_is_over_is_answered() {
 
 #[test]
 fn a_request_head_that_has_come_whole_when_its_time_is_over_is_answered() {
-    let config = Config { idle_timeout: 3 * LONG, header_timeout: LONG, ..Config::default() };
+    let config = Config { keepalive_timeout: 3 * LONG, header_timeout: LONG, ..Config::default() };
     let server = Server::start(Config { executor: ExecutorKind::Inline, ..config });
     let mut clients: Vec<_> = (0..MANY).map(|_| server.connect()).collect();
     for client in &mut clients {
@@ -132,7 +132,8 @@ fn clients_that_send_nothing_do_not_hold_a_stop_up_for_long() {
 
 #[test]
 fn a_client_that_connected_long_ago_and_sent_nothing_is_not_waited_for() {
-    let server = Server::start(Config { idle_timeout: 3 * LONG, executor: ExecutorKind::Inline, ..Config::default() });
+    let server =
+        Server::start(Config { keepalive_timeout: 3 * LONG, executor: ExecutorKind::Inline, ..Config::default() });
     let mut silent = server.connect();
     server.connect().get("/pong");
     server.advance_clock(LONG);
@@ -200,7 +201,7 @@ const LARGE: usize = 8_000_000;
 
 /// A server that queues responses of `LARGE` bytes in memory.
 fn patient(config: Config) -> Server {
-    Server::start(Config { response_queue: 2 * LARGE, min_response_rate: 0, idle_timeout: 9 * LONG, ..config })
+    Server::start(Config { response_queue: 2 * LARGE, min_rate: 0, keepalive_timeout: 9 * LONG, ..config })
 }
 
 /// Moves the clock. Until the first of these responses has been sent, the loop handles the events that came before;
@@ -271,7 +272,7 @@ fn an_upload_that_becomes_slow_is_read_on_and_the_next_request_is_answered() {
     const PIECE: usize = 20_000;
     const PIECES: usize = 25;
     let server =
-        Server::start(Config { body_timeout: LONG, min_body_rate: 0, idle_timeout: 9 * LONG, ..Config::default() });
+        Server::start(Config { body_timeout: LONG, min_rate: 0, keepalive_timeout: 9 * LONG, ..Config::default() });
     let (mut client, mut other) = (server.connect(), server.connect());
     let body = pattern(0, SIZE);
     let (quick, rest) = body.split_at(SIZE / 2);

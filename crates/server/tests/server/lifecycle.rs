@@ -259,7 +259,7 @@ fn a_client_that_accepts_nothing_for_too_long_is_disconnected() {
     let broken = client.try_response(Kind::default()).expect_err("it was given up");
     assert!(pattern(0, 10_000_100).starts_with(&broken.response.unwrap().body));
     drop(client);
-    assert_eq!(server.stop().records[0].ending, "client-gone");
+    assert_eq!(server.stop().records[0].ending, "client-disconnected");
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn an_application_learns_that_its_client_has_disconnected() {
         client.reset();
         assert_eq!(server.await_done(0), Done::Gone);
         assert_pong(&mut server.connect());
-        assert_eq!(server.stop().records[0].ending, "client-gone");
+        assert_eq!(server.stop().records[0].ending, "client-disconnected");
     }
 }
 
@@ -420,10 +420,10 @@ fn an_idle_connection_is_closed_for_a_new_client() {
 #[test]
 fn an_idle_connection_is_closed_without_a_response() {
     for executor in [ExecutorKind::Threads, ExecutorKind::Inline] {
-        let server = Server::start(Config { idle_timeout: SOON, executor, ..Config::default() });
+        let server = Server::start(Config { keepalive_timeout: SOON, executor, ..Config::default() });
         server.connect().at_end();
         drop(server);
-        let server = Server::start(Config { idle_timeout: LONG, executor, ..Config::default() });
+        let server = Server::start(Config { keepalive_timeout: LONG, executor, ..Config::default() });
         let mut used = server.connect();
         assert_pong(&mut used);
         thread::scope(|scope| {

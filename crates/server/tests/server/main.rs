@@ -1,6 +1,6 @@
 //! Whole servers in the process of a test: requests over sockets, responses by shape, deadlines, and the end of a server.
 //!
-//! One program, so that the crate is linked once. `memory.rs` is another: its allocator fails.
+//! One program, so that the crate is linked once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod clock;
@@ -13,6 +13,5 @@ mod packet;
 mod proxies;
 mod responses;
 mod smoke;
-mod traversal;
 mod uwsgi;
 mod wire;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::harness::{Client, Config, ExecutorKind, ListenerConfig, ProxyHeader, Server};
+use crate::harness::{Client, Config, ExecutorKind, ListenerConfig, Server, Versions};
 use tailrace_http::trust::{ForwardedFields, Trust};
 
 const LINE: &[u8] = b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n";
@@ -19,8 +19,8 @@ fn trusting(entries: &[&str]) -> Config {
 }
 
 /// Both listeners expect a PROXY header.
-fn expecting(proxy: ProxyHeader, trusted: &[&str]) -> Config {
-    let listener = ListenerConfig { proxy, ..ListenerConfig::default() };
+fn expecting(proxy: Versions, trusted: &[&str]) -> Config {
+    let listener = ListenerConfig { proxy: Some(proxy), ..ListenerConfig::default() };
     Config { listeners: vec![listener; 2], ..trusting(trusted) }
 }
 
@@ -85,7 +85,7 @@ fn a_field_that_the_proxies_do_not_write_is_removed_and_said_once() {
         let names: Vec<_> = seen.fields.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["Host", "X-Forwarded-For"]);
     }
-    server.take_logged("a request from 127.0.0.1 had X-Forwarded-Host, which --forwarded-fields does not name");
+    server.take_logged("a request from 127.0.0.1 had X-Forwarded-Host, which --forwarded-headers does not name");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_wrong_statement_of_a_trusted_proxy_is_refused_with_the_reason() {
 fn a_proxy_header_in_any_pieces_states_the_client_of_all_requests_of_the_connection() {
     for executor in [ExecutorKind::Threads, ExecutorKind::Inline] {
         for (proxy, header) in
-            [(ProxyHeader::V1, LINE), (ProxyHeader::V2, BINARY), (ProxyHeader::Any, LINE), (ProxyHeader::Any, BINARY)]
+            [(Versions::V1, LINE), (Versions::V2, BINARY), (Versions::Any, LINE), (Versions::Any, BINARY)]
         {
             let config = Config { executor, ..expecting(proxy, &["127.0.0.1", "unix"]) };
             let server = Server::start(config);
@@ -133,7 +133,7 @@ fn a_proxy_header_in_any_pieces_states_the_client_of_all_requests_of_the_connect
 
 #[test]
 fn a_header_of_the_proxys_own_connection_leaves_the_peer() {
-    let server = Server::start(expecting(ProxyHeader::Any, &["127.0.0.1"]));
+    let server = Server::start(expecting(Versions::Any, &["127.0.0.1"]));
     for header in [LOCAL, b"PROXY UNKNOWN\r\n"] {
         let mut client = server.connect();
         client.send(&[header, GET].concat());
@@ -144,7 +144,7 @@ fn a_header_of_the_proxys_own_connection_leaves_the_peer() {
 
 #[test]
 fn fields_are_believed_if_the_client_of_the_proxy_header_is_trusted() {
-    let server = Server::start(expecting(ProxyHeader::V1, &["127.0.0.1", "10.0.0.0/8"]));
+    let server = Server::start(expecting(Versions::V1, &["127.0.0.1", "10.0.0.0/8"]));
     let request = b"GET /a HTTP/1.1\r\nHost: inner\r\nX-Forwarded-For: 203.0.113.9\r\n\r\n".as_slice();
     for (header, client) in [
         (b"PROXY TCP4 10.0.0.2 10.0.0.1 4711 80\r\n".as_slice(), "203.0.113.9:0"),
@@ -161,7 +161,7 @@ fn fields_are_believed_if_the_client_of_the_proxy_header_is_trusted() {
 
 #[test]
 fn a_connection_that_does_not_begin_with_a_proxy_header_is_closed() {
-    let server = Server::start(expecting(ProxyHeader::V1, &["127.0.0.1"]));
+    let server = Server::start(expecting(Versions::V1, &["127.0.0.1"]));
     for bytes in [GET, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", BINARY, b"PROXY TCP4 x\r\n", b"PROXY\r\n\r\n"] {
         let mut client = server.connect();
         client.send(bytes);
@@ -174,7 +174,7 @@ fn a_connection_that_does_not_begin_with_a_proxy_header_is_closed() {
 
 #[test]
 fn a_proxy_header_of_anybody_else_is_not_read() {
-    let server = Server::start(expecting(ProxyHeader::Any, &["unix"]));
+    let server = Server::start(expecting(Versions::Any, &["unix"]));
     for _ in 0..2 {
         let mut client = server.connect();
         client.send(&[LINE, GET].concat());
@@ -200,7 +200,7 @@ fn a_proxy_header_to_a_listener_that_expects_none_is_a_malformed_request() {
 #[test]
 fn a_client_that_does_not_send_the_header_in_time_is_disconnected() {
     for sent in [b"".as_slice(), b"PROXY TCP4 ", &BINARY[..20]] {
-        let config = Config { header_timeout: SOON, ..expecting(ProxyHeader::Any, &["127.0.0.1"]) };
+        let config = Config { header_timeout: SOON, ..expecting(Versions::Any, &["127.0.0.1"]) };
         let server = Server::start(config);
         let mut client = server.connect();
         client.send(sent);
@@ -210,7 +210,7 @@ fn a_client_that_does_not_send_the_header_in_time_is_disconnected() {
 
 #[test]
 fn a_connection_without_its_header_yet_is_closed_for_a_new_client_after_those_that_are_idle_for_longer() {
-    let config = expecting(ProxyHeader::Any, &["127.0.0.1"]);
+    let config = expecting(Versions::Any, &["127.0.0.1"]);
     let server = Server::start(Config { max_connections: 2, executor: ExecutorKind::Inline, ..config });
     // The times are those of the deadlines, which must not be before the start of the clock.
     server.advance_clock(Duration::from_secs(100));
@@ -230,8 +230,8 @@ fn a_connection_without_its_header_yet_is_closed_for_a_new_client_after_those_th
 
 #[test]
 fn after_the_header_a_connection_may_be_idle() {
-    let (late, idle_timeout) = (Duration::from_secs(1_000), Duration::from_secs(5_000));
-    let config = Config { header_timeout: late, idle_timeout, ..expecting(ProxyHeader::Any, &["127.0.0.1"]) };
+    let (late, keepalive_timeout) = (Duration::from_secs(1_000), Duration::from_secs(5_000));
+    let config = Config { header_timeout: late, keepalive_timeout, ..expecting(Versions::Any, &["127.0.0.1"]) };
     let server = Server::start(Config { executor: ExecutorKind::Inline, ..config });
     let (mut whole, mut pieces) = (server.connect(), server.connect());
     whole.send(LINE);
@@ -248,7 +248,7 @@ fn after_the_header_a_connection_may_be_idle() {
 
 #[test]
 fn a_stop_ends_connections_that_have_sent_a_part_of_the_header_or_all_of_it() {
-    let server = Server::start(expecting(ProxyHeader::Any, &["127.0.0.1"]));
+    let server = Server::start(expecting(Versions::Any, &["127.0.0.1"]));
     let mut client = server.connect();
     client.send(&[LINE, GET].concat());
     assert_eq!(client.response().status, 200);

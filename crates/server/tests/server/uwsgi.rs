@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::harness::client::{Client, End};
-use crate::harness::{Config, ExecutorKind, ListenerConfig, ListenerProtocol, ProxyHeader, Server, pattern};
+use crate::harness::{Config, ExecutorKind, ListenerConfig, ListenerProtocol, Server, Versions, pattern};
 use crate::packet::packet;
 use tailrace_http::trust::{ForwardedFields, Trust};
 
@@ -154,7 +154,7 @@ fn a_peer_that_is_not_trusted_is_refused() {
 fn a_packet_may_follow_a_proxy_header_whose_client_must_be_trusted_then() {
     let listener = ListenerConfig {
         protocol: ListenerProtocol::Uwsgi,
-        proxy: ProxyHeader::Any,
+        proxy: Some(Versions::Any),
         is_encrypted: false,
         redirect: None,
     };

@@ -59,7 +59,7 @@ fn chunked(body: impl AsRef<[u8]>) -> Vec<u8> {
     coding("chunked", body)
 }
 
-/// The same with a valid last chunk.
+/// A chunked body with a valid last chunk.
 fn chunks(body: impl AsRef<[u8]>) -> Vec<u8> {
     chunked([body.as_ref(), LAST].concat())
 }

@@ -3,6 +3,7 @@
 //! Runs on the thread that took the request, attached to the interpreter. The interpreter is released only in large
 //! sends, while a thread waits for a slow client, and by the application itself.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,8 +11,10 @@ use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use tailrace_http::framing::BodyLength;
-use tailrace_server::process::Process;
-use tailrace_server::{Exchange, Interruption, Level, RequestBody, Turn, catch};
+use tailrace_observe::level::Level;
+use tailrace_os::panics::catch;
+use tailrace_os::process::Process;
+use tailrace_server::{Exchange, Interruption, RequestBody, Turn};
 
 use crate::call::blocks::{Delivered, deliver};
 use crate::call::environ::{EnvironMaker, NoEnviron};
@@ -20,13 +23,13 @@ use crate::call::exception_policy::ExceptionPolicy;
 use crate::call::input::Input;
 use crate::call::logged_variables::LoggedVariables;
 use crate::call::response::{ResponseState, WsgiResponse};
-use crate::call::rest::Rest;
+use crate::call::rest::IterableRest;
 use crate::call::start_response::StartResponse;
 use crate::call::subscriptions::Subscriptions;
 use crate::call::surplus::SurplusWarnings;
 use crate::call::thread_cache::ThreadCache;
 use crate::ffi;
-use crate::ffi::context::Context;
+use crate::ffi::context::EnteredContext;
 use crate::ffi::references::are_only;
 use crate::python::calls::call;
 use crate::python::exceptions::{ClientDisconnected, RequestBodyError, RequestTimeout};
@@ -73,15 +76,15 @@ impl WsgiApplication {
         &self.subscriptions
     }
 
-    /// Runs one request. A panic in here costs its connection. True: the runner is to end.
+    /// Runs one request. A panic in here costs its connection. `Break`: the runner must end.
     pub(crate) fn run(
         &self,
         py: Python<'_>,
         cache: &mut ThreadCache,
         exchange: Exchange,
         runner: &CallingRunner<'_>,
-    ) -> bool {
-        let ends_runner = catch(|| self.respond(py, cache, exchange, runner)).unwrap_or_else(|panic| {
+    ) -> ControlFlow<()> {
+        let flow = catch(|| self.respond(py, cache, exchange, runner)).unwrap_or_else(|panic| {
             // The call that panicked may have left an exception behind.
             ffi::thread::clear_exception(py);
             if let Some(start_response) = cache.start_response.take() {
@@ -90,10 +93,10 @@ impl WsgiApplication {
             *cache = ThreadCache::default();
             let message = format!("internal error, the connection was closed: {panic}");
             log::log(py, Level::Error, &message, None);
-            false
+            ControlFlow::Continue(())
         });
         runner.policy.request_ended(py);
-        ends_runner
+        flow
     }
 
     fn respond(
@@ -102,7 +105,7 @@ impl WsgiApplication {
         cache: &mut ThreadCache,
         mut exchange: Exchange,
         runner: &CallingRunner<'_>,
-    ) -> bool {
+    ) -> ControlFlow<()> {
         let process = Process::here();
         let policy = runner.policy;
         let body = exchange.take_body();
@@ -110,11 +113,11 @@ impl WsgiApplication {
             Ok(made) => made,
             Err(NoEnviron::Underscore) => {
                 exchange.fail(400, Some("A field name of the request has an underscore."));
-                return false;
+                return ControlFlow::Continue(());
             }
             Err(NoEnviron::Error(error)) => {
                 self.fail(py, exchange, &error, policy);
-                return false;
+                return ControlFlow::Continue(());
             }
         };
         let made = || StartResponse::new(py, self.subscriptions.clone());
@@ -122,11 +125,11 @@ impl WsgiApplication {
             Ok(start_response) => start_response,
             Err(error) => {
                 self.fail(py, exchange, &error, policy);
-                return false;
+                return ControlFlow::Continue(());
             }
         };
         let in_use = InUse { start_response: Some(start_response), py };
-        let Some(start_response) = &in_use.start_response else { return false };
+        let Some(start_response) = &in_use.start_response else { return ControlFlow::Continue(()) };
         let state = start_response.state();
         state.begin(py, WsgiResponse { exchange, started: false, gone: false });
         self.environs.add_functions(&environ, start_response.environ_functions());
@@ -175,7 +178,7 @@ impl WsgiApplication {
         if cache.empty_input.is_none() && are_only(input.as_any(), 1) && input.get().has_nothing() {
             cache.empty_input = Some(input.unbind());
         }
-        ends_runner
+        if ends_runner { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     fn environ<'py>(
@@ -201,9 +204,10 @@ impl WsgiApplication {
         py: Python<'_>,
         start_response: &StartResponse,
         environ: &Bound<'_, PyDict>,
-        rest: &Rest<'_>,
+        rest: &IterableRest<'_>,
         policy: &dyn ExceptionPolicy,
     ) -> PyResult<()> {
+        start_response.state().unsubscribe(py);
         self.end(py, start_response, environ, Ok(Delivered::Well), policy);
         match rest.run(py) {
             Ok(dropped) => {
@@ -264,14 +268,16 @@ impl WsgiApplication {
             None => {
                 let exchange = &mut response.exchange;
                 // Naming the request costs something, so it is done only where it may be needed.
-                if exchange.surplus() > 0 || exchange.head().dropped().is_some() {
+                if exchange.response().bytes_beyond_content_length() > 0
+                    || exchange.response_mut().head().dropped().is_some()
+                {
                     self.surplus.warn_of_response(py, exchange);
                 }
                 let body_bytes = exchange.record().body_bytes;
-                if body_bytes == 0 && exchange.head().status_code() == 200 && !exchange.has_asked() {
+                if body_bytes == 0 && exchange.response_mut().head().status_code() == 200 && !exchange.is_delegated() {
                     self.surplus.warn_of_unsent_file(py, exchange);
                 }
-                let may_be_short = exchange.head().declared_length().unwrap_or(0) > body_bytes;
+                let may_be_short = exchange.response_mut().head().declared_length().unwrap_or(0) > body_bytes;
                 let request = (may_be_short && !response.gone).then(|| exchange.request_line());
                 if let (Err(short), Some(request)) = (response.exchange.finish(), request) {
                     let message = format!(
@@ -309,8 +315,8 @@ impl WsgiApplication {
             return exchange.fail(status, Some(&sentence));
         }
         let request = exchange.request_line();
-        exchange.withdraw();
-        let (message, page) = if exchange.head_sent() {
+        exchange.response_mut().withdraw();
+        let (message, page) = if exchange.response().head_sent() {
             (format!("{request}: exception after the head was sent; the connection was broken"), None)
         } else {
             (format!("{request}: exception in the application"), self.debug.then(|| traceback_page(py, error)))
@@ -427,13 +433,13 @@ impl Drop for InUse<'_> {
 }
 
 /// A context of its own for one request; none where there is no memory for it.
-fn enter_context(py: Python<'_>) -> Option<Context<'_>> {
-    let context = Context::enter(py);
+fn enter_context(py: Python<'_>) -> Option<EnteredContext<'_>> {
+    let context = EnteredContext::enter(py);
     context.map_err(|error| log::log(py, Level::Error, "no context for a request", Some(&error))).ok()
 }
 
-fn leave_context(py: Python<'_>, context: Option<Context<'_>>) {
-    if let Some(Err(error)) = context.map(Context::leave) {
+fn leave_context(py: Python<'_>, context: Option<EnteredContext<'_>>) {
+    if let Some(Err(error)) = context.map(EnteredContext::leave) {
         log::log(py, Level::Error, "the application left the request's context", Some(&error));
     }
 }

@@ -14,7 +14,7 @@ use crate::call::file_source;
 use crate::call::file_wrapper::{FileWrapper, Shape, deliver_file};
 use crate::call::kept_block::KeptBlock;
 use crate::call::response::{ResponseState, as_block, keeps_interpreter};
-use crate::call::rest::Rest;
+use crate::call::rest::IterableRest;
 use crate::ffi::bytes::Slices;
 use crate::ffi::sequences::{list_of, tuple_of};
 use crate::ffi::thread;
@@ -27,7 +27,7 @@ pub(crate) enum Delivered<'py> {
     /// As PEP 3333 requires.
     Well,
     /// Likewise, but the response was complete before the iterable ended.
-    Early(Rest<'py>),
+    Early(IterableRest<'py>),
     /// The application returned `bytes` instead of an iterable of them.
     Bare,
 }
@@ -38,14 +38,14 @@ pub(crate) fn deliver<'py>(
     state: &ResponseState,
     iterable: &Bound<'py, PyAny>,
 ) -> PyResult<Delivered<'py>> {
-    if state.has_asked(py) {
+    if state.is_delegated(py) {
         return Ok(Delivered::Well);
     }
     let rest = if let Ok(list) = iterable.cast_exact::<PyList>() {
-        deliver_known(py, state, &Known::List(list))?;
+        deliver_known(py, state, &KnownBlocks::List(list))?;
         None
     } else if let Ok(tuple) = iterable.cast_exact::<PyTuple>() {
-        deliver_known(py, state, &Known::Tuple(tuple))?;
+        deliver_known(py, state, &KnownBlocks::Tuple(tuple))?;
         None
     } else if iterable.is_instance_of::<PyBytes>()
         || iterable.is_instance_of::<PyByteArray>()
@@ -71,7 +71,7 @@ fn deliver_other<'py>(
     py: Python<'py>,
     state: &ResponseState,
     iterable: &Bound<'py, PyAny>,
-) -> PyResult<Option<Rest<'py>>> {
+) -> PyResult<Option<IterableRest<'py>>> {
     if iterable.is_none() || iterable.is_instance_of::<PyString>() || iterable.is_instance_of::<PyDict>() {
         return Err(not_an_iterable(iterable));
     }
@@ -88,7 +88,7 @@ fn deliver_other<'py>(
     })?;
     if is_list_or_tuple_iterator(&blocks) {
         // All blocks are known: no application code runs between two of them. Django's responses have such an iterator.
-        return deliver_known(py, state, &Known::List(&list_of(&blocks)?)).map(|()| None);
+        return deliver_known(py, state, &KnownBlocks::List(&list_of(&blocks)?)).map(|()| None);
     }
     deliver_each(py, state, blocks, has_one_block(iterable)?)
 }
@@ -120,12 +120,12 @@ fn has_one_block(iterable: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-enum Known<'a, 'py> {
+enum KnownBlocks<'a, 'py> {
     List(&'a Bound<'py, PyList>),
     Tuple(&'a Bound<'py, PyTuple>),
 }
 
-impl<'py> Known<'_, 'py> {
+impl<'py> KnownBlocks<'_, 'py> {
     fn len(&self) -> usize {
         match self {
             Self::List(list) => list.len(),
@@ -142,7 +142,7 @@ impl<'py> Known<'_, 'py> {
         }
     }
 
-    /// The same blocks in a tuple, which cannot change while the interpreter is released.
+    /// The blocks in a tuple, which cannot change while the interpreter is released.
     fn frozen(&self) -> PyResult<Bound<'py, PyTuple>> {
         match self {
             Self::List(list) => tuple_of(list),
@@ -151,7 +151,7 @@ impl<'py> Known<'_, 'py> {
     }
 }
 
-fn deliver_known(py: Python<'_>, state: &ResponseState, blocks: &Known<'_, '_>) -> PyResult<()> {
+fn deliver_known(py: Python<'_>, state: &ResponseState, blocks: &KnownBlocks<'_, '_>) -> PyResult<()> {
     let count = blocks.len();
     if count == 1 {
         let first = blocks.get(py, 0)?;
@@ -198,17 +198,19 @@ fn send_tuple(py: Python<'_>, state: &ResponseState, blocks: &Bound<'_, PyTuple>
         let mut response = state.take_started(py)?;
         let exchange = &mut response.exchange;
         let sent = if keeps_interpreter(exchange, total) {
-            exchange.send(slices.all(), Position::Last, &mut |index| KeptBlock::boxed(slices.owner().share(index)))
+            exchange
+                .response_mut()
+                .push(slices.all(), Position::Last, &mut |index| KeptBlock::boxed(slices.owner().share(index)))
         } else {
             let owner = slices.owner();
             let blocks = slices.all();
             thread::release(py, || {
-                exchange.send(blocks, Position::Last, &mut |index| KeptBlock::boxed(owner.share(index)))
+                exchange.response_mut().push(blocks, Position::Last, &mut |index| KeptBlock::boxed(owner.share(index)))
             })
         };
-        let settled = response.settle(py, state, sent);
+        let sent = response.await_room(py, state, sent);
         state.put(py, response);
-        settled.map(drop)
+        sent.map(drop)
     })
 }
 
@@ -218,7 +220,7 @@ fn deliver_each<'py>(
     state: &ResponseState,
     blocks: Bound<'py, PyIterator>,
     one_block: bool,
-) -> PyResult<Option<Rest<'py>>> {
+) -> PyResult<Option<IterableRest<'py>>> {
     let mut first = true;
     let mut fair_yield = FairYield::new();
     while let Some(block) = calls::next(&blocks)? {
@@ -228,10 +230,10 @@ fn deliver_each<'py>(
         {
             match sent {
                 Sent::Taken => continue,
-                Sent::Enough => return Ok(Some(Rest::Blocks(blocks))),
-                Sent::Full | Sent::Gone | Sent::NoMemory => match state.settle(py, sent)? {
+                Sent::BodyComplete => return Ok(Some(IterableRest::Blocks(blocks))),
+                Sent::Full | Sent::Gone | Sent::NoMemory => match state.await_room(py, sent)? {
                     Sent::Taken | Sent::Full => continue,
-                    Sent::Enough => return Ok(Some(Rest::Blocks(blocks))),
+                    Sent::BodyComplete => return Ok(Some(IterableRest::Blocks(blocks))),
                     Sent::Gone | Sent::NoMemory => break,
                 },
             }
@@ -245,9 +247,9 @@ fn deliver_each<'py>(
         let last = first && (one_block || state.declared_length(py) == Some(length as u64));
         first = false;
         match state.send(&block, if last { Position::Last } else { Position::More })? {
-            Sent::Taken | Sent::Full if last => return Ok(Some(Rest::Blocks(blocks))),
+            Sent::Taken | Sent::Full if last => return Ok(Some(IterableRest::Blocks(blocks))),
             Sent::Taken | Sent::Full => {}
-            Sent::Enough => return Ok(Some(Rest::Blocks(blocks))),
+            Sent::BodyComplete => return Ok(Some(IterableRest::Blocks(blocks))),
             Sent::Gone | Sent::NoMemory => break,
         }
     }

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use memchr::memchr;
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
-use tailrace_server::file::read_exact_at;
-use tailrace_server::{BodyFault, BodyStream, RequestBody, Segments, TemporaryFile, clock};
+use tailrace_os::clock;
+use tailrace_os::file::read_exact_at;
+use tailrace_server::{BodyFault, BodyStream, RequestBody, Segments, TemporaryFile};
 
 use crate::ffi::bytes::Unfilled;
 use crate::python::exceptions::{RequestBodyError, client_disconnected};
@@ -28,7 +29,7 @@ const STREAM_BLOCK: usize = 64 * 1024;
 const BLOCKS: usize = 16;
 
 /// The part of a body that is not in the buffer.
-enum Rest {
+enum Unbuffered {
     Nothing,
     /// It has arrived completely and is in memory. Never empty.
     Memory(Segments),
@@ -40,35 +41,35 @@ enum Rest {
 
 /// Why a body cannot be read.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum ReadFault {
     File(io::Error),
     Body(BodyFault),
     /// There is no memory for it.
     Memory,
 }
 
-impl From<io::Error> for Fault {
+impl From<io::Error> for ReadFault {
     fn from(error: io::Error) -> Self {
         Self::File(error)
     }
 }
 
-impl From<Fault> for PyErr {
-    fn from(fault: Fault) -> Self {
+impl From<ReadFault> for PyErr {
+    fn from(fault: ReadFault) -> Self {
         match fault {
-            Fault::File(error) => error.into(),
-            Fault::Memory => PyMemoryError::new_err("not enough memory for the data read from wsgi.input"),
-            Fault::Body(BodyFault::Gone) => {
-                Python::attach(|py| client_disconnected(py, "the client left before its request was complete"))
+            ReadFault::File(error) => error.into(),
+            ReadFault::Memory => PyMemoryError::new_err("not enough memory for the data read from wsgi.input"),
+            ReadFault::Body(BodyFault::Gone) => {
+                Python::attach(|py| client_disconnected(py, "the client disconnected before its request was complete"))
             }
-            Fault::Body(BodyFault::Refused(refusal)) => Python::attach(|py| {
+            ReadFault::Body(BodyFault::Refused(refusal)) => Python::attach(|py| {
                 let error = RequestBodyError::new_err(refusal.reason);
                 match error.value(py).setattr("status", refusal.status) {
                     Ok(()) => error,
                     Err(fault) => fault,
                 }
             }),
-            Fault::Body(BodyFault::Over) => {
+            ReadFault::Body(BodyFault::Over) => {
                 PyValueError::new_err("wsgi.input was read after the response to its request had ended")
             }
         }
@@ -107,7 +108,7 @@ enum Gathered {
 }
 
 /// What a reader does after a step.
-pub(crate) enum Step {
+pub(crate) enum ReadStep {
     /// It has enough, including this number of buffered bytes.
     Ready(usize),
     /// It continues after a pause, during which it must not hold the lock.
@@ -132,12 +133,12 @@ enum Refill {
 }
 
 /// The unread rest of a body.
-pub(crate) struct Source {
+pub(crate) struct UnreadBody {
     /// `buffer[at..end]` has been read from the rest and not by the application.
     buffer: Vec<u8>,
     at: usize,
     end: usize,
-    rest: Rest,
+    rest: Unbuffered,
     /// A reader pauses between two steps.
     pub(crate) is_marked: bool,
     /// Since when steps were made without a pause.
@@ -147,35 +148,35 @@ pub(crate) struct Source {
 }
 
 /// Extends `bytes` by this length.
-fn extend(bytes: &mut Vec<u8>, more: &[u8]) -> Result<(), Fault> {
-    bytes.try_reserve(more.len()).map_err(|_| Fault::Memory)?;
+fn extend(bytes: &mut Vec<u8>, more: &[u8]) -> Result<(), ReadFault> {
+    bytes.try_reserve(more.len()).map_err(|_| ReadFault::Memory)?;
     bytes.extend_from_slice(more);
     Ok(())
 }
 
 /// A buffer of this size.
-fn buffer_of(size: usize) -> Result<Vec<u8>, Fault> {
+fn buffer_of(size: usize) -> Result<Vec<u8>, ReadFault> {
     let mut buffer = Vec::new();
-    buffer.try_reserve_exact(size).map_err(|_| Fault::Memory)?;
+    buffer.try_reserve_exact(size).map_err(|_| ReadFault::Memory)?;
     buffer.resize(size, 0);
     Ok(buffer)
 }
 
-impl Source {
+impl UnreadBody {
     pub(crate) fn new(body: RequestBody) -> Self {
         let rest = match body {
-            RequestBody::Empty => Rest::Nothing,
-            RequestBody::Memory(bytes) if bytes.is_empty() => Rest::Nothing,
-            RequestBody::Memory(bytes) => Rest::Memory(bytes),
-            RequestBody::File { file, length } => Rest::File(file, 0..length),
-            RequestBody::Stream(stream) => Rest::Stream(stream),
+            RequestBody::Empty => Unbuffered::Nothing,
+            RequestBody::Memory(bytes) if bytes.is_empty() => Unbuffered::Nothing,
+            RequestBody::Memory(bytes) => Unbuffered::Memory(bytes),
+            RequestBody::File { file, length } => Unbuffered::File(file, 0..length),
+            RequestBody::Stream(stream) => Unbuffered::Stream(stream),
         };
         Self { buffer: Vec::new(), at: 0, end: 0, rest, is_marked: false, reads_since: None, is_lost: false }
     }
 
     /// Fails when an earlier read has lost bytes.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
-        if self.is_lost { Err(Fault::Memory) } else { Ok(()) }
+    pub(crate) fn check(&self) -> Result<(), ReadFault> {
+        if self.is_lost { Err(ReadFault::Memory) } else { Ok(()) }
     }
 
     /// Bytes were read that can neither be returned nor put back: every further read fails.
@@ -186,7 +187,7 @@ impl Source {
     /// The next bytes that can be examined: the buffered ones, or else the next segment of a body in memory.
     pub(crate) fn buffered(&self) -> &[u8] {
         match &self.rest {
-            Rest::Memory(bytes) if self.at == self.end => bytes.front(),
+            Unbuffered::Memory(bytes) if self.at == self.end => bytes.front(),
             _ => self.in_buffer(),
         }
     }
@@ -197,21 +198,21 @@ impl Source {
 
     /// True for a body in memory, all of it.
     pub(crate) fn is_in_memory(&self) -> bool {
-        matches!(self.rest, Rest::Nothing | Rest::Memory(_))
+        matches!(self.rest, Unbuffered::Nothing | Unbuffered::Memory(_))
     }
 
     /// True while the client may send more.
     pub(crate) fn is_streamed(&self) -> bool {
-        matches!(self.rest, Rest::Stream(_))
+        matches!(self.rest, Unbuffered::Stream(_))
     }
 
     /// How many bytes are left; `None`: only the client knows.
     pub(crate) fn remaining(&self) -> Option<usize> {
         let unread = match &self.rest {
-            Rest::Nothing => 0,
-            Rest::Memory(bytes) => bytes.len(),
-            Rest::File(_, unread) => usize::try_from(unread.end - unread.start).unwrap_or(usize::MAX),
-            Rest::Stream(_) => return None,
+            Unbuffered::Nothing => 0,
+            Unbuffered::Memory(bytes) => bytes.len(),
+            Unbuffered::File(_, unread) => usize::try_from(unread.end - unread.start).unwrap_or(usize::MAX),
+            Unbuffered::Stream(_) => return None,
         };
         Some(self.in_buffer().len().saturating_add(unread))
     }
@@ -219,10 +220,10 @@ impl Source {
     /// Consumes this number of buffered bytes. What was read is freed while the application works on its copy.
     pub(crate) fn consume(&mut self, count: usize) {
         match &mut self.rest {
-            Rest::Memory(bytes) if self.at == self.end => {
+            Unbuffered::Memory(bytes) if self.at == self.end => {
                 bytes.consume(count);
                 if bytes.is_empty() {
-                    self.rest = Rest::Nothing;
+                    self.rest = Unbuffered::Nothing;
                 }
                 return;
             }
@@ -240,12 +241,12 @@ impl Source {
     }
 
     /// Reads the next block into the empty buffer.
-    fn refill(&mut self, manner: Manner) -> Result<Refill, Fault> {
+    fn refill(&mut self, manner: Manner) -> Result<Refill, ReadFault> {
         (self.at, self.end) = (0, 0);
         match &mut self.rest {
-            Rest::Nothing => {}
-            Rest::Memory(_) => return Ok(Refill::Bytes),
-            Rest::File(file, unread) => {
+            Unbuffered::Nothing => {}
+            Unbuffered::Memory(_) => return Ok(Refill::Bytes),
+            Unbuffered::File(file, unread) => {
                 let size = FILE_BLOCK.min(usize::try_from(unread.end - unread.start).unwrap_or(FILE_BLOCK));
                 if self.buffer.len() < size {
                     self.buffer = buffer_of(size)?;
@@ -254,7 +255,7 @@ impl Source {
                 unread.start += size as u64;
                 self.end = size;
             }
-            Rest::Stream(stream) => {
+            Unbuffered::Stream(stream) => {
                 // The buffer may be of another size: that of what a read has put back.
                 if self.buffer.len() != STREAM_BLOCK {
                     self.buffer = buffer_of(STREAM_BLOCK)?;
@@ -263,10 +264,10 @@ impl Source {
                     Manner::Wait => stream.read(&mut self.buffer).map(Some),
                     Manner::Return => stream.try_read(&mut self.buffer),
                 };
-                match read.map_err(Fault::Body)? {
+                match read.map_err(ReadFault::Body)? {
                     None => return Ok(Refill::Nothing),
                     Some(0) => {
-                        self.rest = Rest::Nothing;
+                        self.rest = Unbuffered::Nothing;
                         self.free_buffer();
                     }
                     Some(count) => self.end = count,
@@ -277,19 +278,19 @@ impl Source {
     }
 
     /// Reads into `target`, but no more than is available without another wait; 0 at the end of the body.
-    fn read_some(&mut self, target: &mut [u8]) -> Result<usize, Fault> {
+    fn read_some(&mut self, target: &mut [u8]) -> Result<usize, ReadFault> {
         if self.buffered().is_empty() {
             match &mut self.rest {
-                Rest::File(file, unread) if target.len() >= DIRECT => {
+                Unbuffered::File(file, unread) if target.len() >= DIRECT => {
                     let size = target.len().min(usize::try_from(unread.end - unread.start).unwrap_or(usize::MAX));
                     read_exact_at(file, &mut target[..size], unread.start)?;
                     unread.start += size as u64;
                     return Ok(size);
                 }
-                Rest::Stream(stream) if target.len() >= STREAM_BLOCK => {
-                    let count = stream.read(target).map_err(Fault::Body)?;
+                Unbuffered::Stream(stream) if target.len() >= STREAM_BLOCK => {
+                    let count = stream.read(target).map_err(ReadFault::Body)?;
                     if count == 0 {
-                        self.rest = Rest::Nothing;
+                        self.rest = Unbuffered::Nothing;
                     }
                     return Ok(count);
                 }
@@ -306,10 +307,10 @@ impl Source {
     }
 
     /// Fills `target`, which is not longer than what remains.
-    pub(crate) fn fill(&mut self, mut target: &mut [u8]) -> Result<(), Fault> {
+    pub(crate) fn fill(&mut self, mut target: &mut [u8]) -> Result<(), ReadFault> {
         while !target.is_empty() {
             match self.read_some(target)? {
-                0 => return Err(Fault::File(io::ErrorKind::UnexpectedEof.into())),
+                0 => return Err(ReadFault::File(io::ErrorKind::UnexpectedEof.into())),
                 count => target = &mut target[count..],
             }
         }
@@ -326,7 +327,7 @@ impl Source {
 
     /// Reads up to `count` bytes of a body whose length is not known: fewer only at its end, or when `at_once` is
     /// enough.
-    pub(crate) fn collect(&mut self, count: usize, at_once: bool) -> Result<Vec<u8>, Fault> {
+    pub(crate) fn collect(&mut self, count: usize, at_once: bool) -> Result<Vec<u8>, ReadFault> {
         let mut bytes = Vec::new();
         let mut filled = 0;
         while filled < count {
@@ -336,7 +337,7 @@ impl Source {
                 let more = (count - filled).min(STREAM_BLOCK.max(filled));
                 if bytes.try_reserve_exact(more).is_err() {
                     self.is_lost |= filled > 0;
-                    return Err(Fault::Memory);
+                    return Err(ReadFault::Memory);
                 }
                 bytes.resize(filled + more, 0);
             }
@@ -354,7 +355,13 @@ impl Source {
 
     /// Appends buffered bytes to `bytes`, up to `limit` in all, until the read is complete. It is complete at the end
     /// of the body.
-    fn gather(&mut self, limit: usize, until: Until, manner: Manner, bytes: &mut Vec<u8>) -> Result<Gathered, Fault> {
+    fn gather(
+        &mut self,
+        limit: usize,
+        until: Until,
+        manner: Manner,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Gathered, ReadFault> {
         for _ in 0..BLOCKS {
             let buffered = self.buffered();
             let window = &buffered[..buffered.len().min(limit - bytes.len())];
@@ -390,7 +397,7 @@ impl Source {
         limit: usize,
         until: Until,
         mut bytes: Vec<u8>,
-    ) -> Result<(Vec<u8>, usize), Fault> {
+    ) -> Result<(Vec<u8>, usize), ReadFault> {
         loop {
             if let Gathered::Enough(count) = self.gather(limit, until, Manner::Wait, &mut bytes)? {
                 return Ok((bytes, count));
@@ -406,7 +413,7 @@ impl Source {
         until: Until,
         slice: Duration,
         bytes: &mut Vec<u8>,
-    ) -> Result<Step, Fault> {
+    ) -> Result<ReadStep, ReadFault> {
         // Nothing else on this thread may run between asking for a ticket and waiting with it: the ticket could come
         // back before anything waits for it.
         let mut asked = None;
@@ -414,18 +421,18 @@ impl Source {
             if asked.is_none()
                 && let Some(pause) = self.fair_yield(slice)
             {
-                return Ok(Step::Pause(pause));
+                return Ok(ReadStep::Pause(pause));
             }
             match (self.gather(limit, until, Manner::Return, bytes)?, asked) {
-                (Gathered::Enough(count), _) => return Ok(Step::Ready(count)),
+                (Gathered::Enough(count), _) => return Ok(ReadStep::Ready(count)),
                 (Gathered::MayBeMore, _) => asked = None,
                 (Gathered::Nothing, Some(pause)) => {
                     self.shrink();
-                    return Ok(Step::Pause(pause));
+                    return Ok(ReadStep::Pause(pause));
                 }
                 // Data that arrives from now on returns the ticket. Another check finds data that arrived before.
                 (Gathered::Nothing, None) => match self.ask() {
-                    None => return Ok(Step::Block),
+                    None => return Ok(ReadStep::Block),
                     pause => asked = pause,
                 },
             }
@@ -437,7 +444,7 @@ impl Source {
         if clock::since(*self.reads_since.get_or_insert_with(clock::now)) < slice {
             return None;
         }
-        let Rest::Stream(stream) = &self.rest else { return None };
+        let Unbuffered::Stream(stream) = &self.rest else { return None };
         let ticket = ticket();
         stream.come_back(ticket).then_some(Pause { ticket, limit: None })
     }
@@ -445,14 +452,14 @@ impl Source {
     /// Frees empty buffers before a pause: thousands of readers may wait for their clients.
     fn shrink(&mut self) {
         self.buffer = Vec::new();
-        if let Rest::Stream(stream) = &mut self.rest {
+        if let Unbuffered::Stream(stream) = &mut self.rest {
             stream.shrink();
         }
     }
 
     /// A pause until the client has sent more. `None`: the ticket would not come back on this thread.
     fn ask(&mut self) -> Option<Pause> {
-        let Rest::Stream(stream) = &mut self.rest else { return None };
+        let Unbuffered::Stream(stream) = &mut self.rest else { return None };
         let ticket = ticket();
         stream.ask(ticket).map(|limit| Pause { ticket, limit: Some(limit) })
     }
@@ -462,14 +469,14 @@ impl Source {
     /// beginning of that callback.
     pub(crate) fn has_paused(&mut self, pause: Pause, time: Duration) {
         self.reads_since = None;
-        if let (Rest::Stream(stream), Some(limit)) = (&mut self.rest, pause.limit) {
+        if let (Unbuffered::Stream(stream), Some(limit)) = (&mut self.rest, pause.limit) {
             stream.has_waited(time.min(limit));
         }
     }
 
     /// True while the client may send more.
     pub(crate) fn may_go_on(&self) -> bool {
-        matches!(&self.rest, Rest::Stream(stream) if !stream.has_failed())
+        matches!(&self.rest, Unbuffered::Stream(stream) if !stream.has_failed())
     }
 
     /// Takes back what a read has gathered and cannot return: the next read begins with it.
@@ -486,7 +493,7 @@ impl Source {
 
     /// True for a body that ends at once.
     pub(crate) fn has_nothing(&self) -> bool {
-        self.buffer.capacity() == 0 && matches!(self.rest, Rest::Nothing)
+        self.buffer.capacity() == 0 && matches!(self.rest, Unbuffered::Nothing)
     }
 
     /// How long the next line is, if all of it is in memory.
@@ -501,7 +508,7 @@ impl Source {
     }
 }
 
-impl Drop for Source {
+impl Drop for UnreadBody {
     fn drop(&mut self) {
         self.free_buffer();
     }
@@ -515,24 +522,24 @@ mod tests {
 
     use super::*;
 
-    fn in_file(bytes: &[u8]) -> Source {
+    fn in_file(bytes: &[u8]) -> UnreadBody {
         let path = std::env::temp_dir().join(format!("tailrace-input-{}-{:p}", std::process::id(), bytes));
         let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         file.write_all(bytes).unwrap();
         file.rewind().unwrap();
-        Source::new(RequestBody::File { file: file.into(), length: bytes.len() as u64 })
+        UnreadBody::new(RequestBody::File { file: file.into(), length: bytes.len() as u64 })
     }
 
-    fn in_memory(bytes: &[u8]) -> Source {
+    fn in_memory(bytes: &[u8]) -> UnreadBody {
         in_segments(bytes, bytes.len())
     }
 
-    fn in_segments(bytes: &[u8], size: usize) -> Source {
-        Source::new(RequestBody::Memory(bytes.chunks(size).map(<[u8]>::to_vec).collect()))
+    fn in_segments(bytes: &[u8], size: usize) -> UnreadBody {
+        UnreadBody::new(RequestBody::Memory(bytes.chunks(size).map(<[u8]>::to_vec).collect()))
     }
 
-    fn lines_of(mut source: Source, limit: usize) -> Vec<Vec<u8>> {
+    fn lines_of(mut source: UnreadBody, limit: usize) -> Vec<Vec<u8>> {
         let mut lines = Vec::new();
         while source.remaining() != Some(0) {
             let (mut line, count) = source.wait_and_gather(limit, Until::Line, Vec::new()).unwrap();
@@ -587,7 +594,7 @@ mod tests {
     #[test]
     fn a_file_shorter_than_promised_is_an_error_not_an_end() {
         let mut source = in_file(b"abc");
-        let Rest::File(_, unread) = &mut source.rest else { panic!("not a file") };
+        let Unbuffered::File(_, unread) = &mut source.rest else { panic!("not a file") };
         unread.end = 10;
         assert!(source.fill(&mut [0; 10]).is_err());
     }
@@ -596,7 +603,7 @@ mod tests {
     fn a_read_body_gives_its_memory_back() {
         let mut source = in_segments(b"abcdef", 3);
         source.consume(3);
-        let Rest::Memory(rest) = &source.rest else { panic!("not in memory") };
+        let Unbuffered::Memory(rest) = &source.rest else { panic!("not in memory") };
         assert_eq!((rest.front(), source.remaining()), (&b"def"[..], Some(3)));
         // What is put back is read before the rest.
         source.put_back(b"bc".to_vec());
@@ -604,7 +611,7 @@ mod tests {
         source.consume(2);
         assert_eq!((source.buffered(), source.buffer.capacity()), (&b"def"[..], 0));
         source.consume(3);
-        assert!(matches!(source.rest, Rest::Nothing));
+        assert!(matches!(source.rest, Unbuffered::Nothing));
         assert_eq!(source.remaining(), Some(0));
     }
 }

@@ -20,18 +20,19 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use tailrace_http::forwarded::resembles_forwarded;
+use tailrace_http::forwarded::{Scheme, resembles_forwarded};
 use tailrace_http::framing::BodyLength;
+use tailrace_http::peer::Peer;
 use tailrace_http::request_head::{Field, TargetForm, Version};
 use tailrace_http::uwsgi::variable_of;
-use tailrace_server::{Peer, Request, Scheme};
+use tailrace_server::Request;
 use tailrace_tls::facts::Facts;
 
 use crate::call::string_cache::{KnownTarget, StringCache};
 use crate::call::target::{path_info, percent_decode};
 use crate::ffi::dict::{self, set};
 use crate::ffi::latin1::latin1;
-use crate::python::names::{Names, Role, environ_name, names};
+use crate::python::names::{FieldRole, Names, environ_name, names};
 
 /// How `environ` dicts are made; one per server.
 pub(crate) struct EnvironMaker {
@@ -66,7 +67,7 @@ pub(crate) struct Constants<'py> {
     /// `wsgi.file_wrapper`.
     pub(crate) file_wrapper: Bound<'py, PyAny>,
     /// Name and port of each listener, and whether its clients have addresses.
-    pub(crate) listeners: Vec<Listener>,
+    pub(crate) listeners: Vec<ShownListener>,
 }
 
 /// What becomes of request header names with an underscore, which in `environ` look like those with a dash.
@@ -82,7 +83,7 @@ pub(crate) enum Underscores {
 
 /// A listener as `environ` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Listener {
+pub(crate) struct ShownListener {
     /// `SERVER_NAME`.
     pub(crate) name: String,
     /// `SERVER_PORT`.
@@ -141,7 +142,7 @@ impl EnvironMaker {
             }
             template.set_item(&names.wsgi_input, py.None())?;
             template.set_item(&names.delivery, py.None())?;
-            template.set_item(&names.client_gone, py.None())?;
+            template.set_item(&names.client_disconnected, py.None())?;
             template.set_item(&names.set_deadline, py.None())?;
             if constants.early_hints {
                 template.set_item(&names.early_hints, py.None())?;
@@ -218,14 +219,14 @@ impl EnvironMaker {
         Ok(environ)
     }
 
-    /// Adds the functions `tailrace.delivery`, `tailrace.client_gone`, `tailrace.set_deadline` and
+    /// Adds the functions `tailrace.delivery`, `tailrace.client_disconnected`, `tailrace.set_deadline` and
     /// `tailrace.on_disconnect`, and `wsgi.early_hints` if the application may use it.
     pub(crate) fn add_functions(&self, environ: &Bound<'_, PyDict>, functions: &[Py<PyAny>; 5]) {
-        let [delivery, client_gone, set_deadline, on_disconnect, early_hints] = functions;
+        let [delivery, client_disconnected, set_deadline, on_disconnect, early_hints] = functions;
         // The dict has room for them, and their keys are strings: setting fails only when memory is out, and then the
         // application's own code is the better place to find that out.
         let _ = set(environ, &self.names.delivery, delivery);
-        let _ = set(environ, &self.names.client_gone, client_gone);
+        let _ = set(environ, &self.names.client_disconnected, client_disconnected);
         let _ = set(environ, &self.names.set_deadline, set_deadline);
         let _ = set(environ, &self.names.on_disconnect, on_disconnect);
         if self.early_hints {
@@ -418,9 +419,9 @@ impl EnvironMaker {
     /// The key of a header, if `environ` shows it.
     fn key(&self, py: Python<'_>, name: &[u8]) -> Result<Option<Py<PyString>>, NoEnviron> {
         match self.names.header(name) {
-            Role::Key(key) => return Ok(Some(key.clone_ref(py))),
-            Role::Nothing => return Ok(None),
-            Role::Unknown => {}
+            FieldRole::Key(key) => return Ok(Some(key.clone_ref(py))),
+            FieldRole::Nothing => return Ok(None),
+            FieldRole::Unknown => {}
         }
         if name.contains(&b'_') {
             match self.underscores {
@@ -510,13 +511,13 @@ mod tests {
             errors: py.None().into_bound(py),
             file_wrapper: py.None().into_bound(py),
             listeners: vec![
-                Listener {
+                ShownListener {
                     name: String::from("127.0.0.1"),
                     port: String::from("8000"),
                     has_addresses: true,
                     is_encrypted: false,
                 },
-                Listener {
+                ShownListener {
                     name: String::from("localhost"),
                     port: String::from("80"),
                     has_addresses: false,

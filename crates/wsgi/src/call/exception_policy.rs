@@ -3,7 +3,7 @@
 
 use pyo3::prelude::*;
 
-/// See the module. Called by the runner of the request, attached.
+/// Called by the runner of the request, attached.
 pub(crate) trait ExceptionPolicy: Send + Sync {
     /// True when the exception ends not only its request but also the runner that has run it.
     fn ends_runner(&self, py: Python<'_>, error: &PyErr) -> bool {

@@ -11,8 +11,7 @@
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-
-use tailrace_server::clock;
+use tailrace_os::clock;
 
 use crate::call::response::ResponseState;
 use crate::call::waiting::{self, SLICE, Waits};

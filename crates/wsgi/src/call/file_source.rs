@@ -19,7 +19,7 @@ use crate::python::names::{Names, names};
 use crate::python::type_name::type_name;
 
 /// Where the bytes come from.
-pub(crate) enum Source<'py> {
+pub(crate) enum BytesSource<'py> {
     /// Reading this object yields what its descriptor yields, from its position on.
     Descriptor(Bound<'py, PyAny>),
     /// A `BytesIO`, from its position on.
@@ -58,7 +58,7 @@ pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
 ///
 /// # Errors
 /// `TypeError` for a file in text mode.
-pub(crate) fn wrapped<'py>(filelike: &Bound<'py, PyAny>) -> PyResult<Source<'py>> {
+pub(crate) fn wrapped<'py>(filelike: &Bound<'py, PyAny>) -> PyResult<BytesSource<'py>> {
     let py = filelike.py();
     let (types, names) = (file_types(py)?, names(py));
     types.refuse_text(filelike, names)?;
@@ -67,7 +67,7 @@ pub(crate) fn wrapped<'py>(filelike: &Bound<'py, PyAny>) -> PyResult<Source<'py>
     }
     let read = filelike.getattr(&names.read)?;
     if let Some(owner) = types.owner(&read, names)? {
-        return Ok(types.of_io(&owner, names)?.unwrap_or(Source::Calls(read)));
+        return Ok(types.of_io(&owner, names)?.unwrap_or(BytesSource::Calls(read)));
     }
     by_calls(filelike, read, names)
 }
@@ -77,7 +77,7 @@ pub(crate) fn wrapped<'py>(filelike: &Bound<'py, PyAny>) -> PyResult<Source<'py>
 ///
 /// # Errors
 /// `TypeError` for a file in text mode.
-pub(crate) fn bare<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Source<'py>>> {
+pub(crate) fn bare<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<BytesSource<'py>>> {
     let py = object.py();
     let (types, names) = (file_types(py)?, names(py));
     let is_temporary = object.get_type().is(&types.temporary);
@@ -122,7 +122,7 @@ impl FileTypes {
     }
 
     /// The source of an object whose type is exactly one of `io`'s, if its reading methods have not been replaced.
-    fn of_io<'py>(&self, object: &Bound<'py, PyAny>, names: &Names) -> PyResult<Option<Source<'py>>> {
+    fn of_io<'py>(&self, object: &Bound<'py, PyAny>, names: &Names) -> PyResult<Option<BytesSource<'py>>> {
         let kind = object.get_type();
         let is_memory = kind.is(&self.memory);
         let is_raw = kind.is(&self.raw);
@@ -131,16 +131,16 @@ impl FileTypes {
             return Ok(None);
         }
         if is_memory {
-            return Ok(Some(Source::Memory(object.clone())));
+            return Ok(Some(BytesSource::Memory(object.clone())));
         }
         if is_reader {
             // A buffer may have any object below it, not only a file.
             let raw = object.getattr(&names.raw)?;
             if !raw.get_type().is(&self.raw) || !is_untouched(&raw, names)? {
-                return Ok(Some(Source::Calls(object.getattr(&names.read1)?)));
+                return Ok(Some(BytesSource::Calls(object.getattr(&names.read1)?)));
             }
         }
-        Ok(Some(Source::Descriptor(object.clone())))
+        Ok(Some(BytesSource::Descriptor(object.clone())))
     }
 
     /// The object of one of `io`'s types to which this `read` method belongs, even inside one of `tempfile`'s
@@ -219,7 +219,7 @@ fn temporary_method(temporary: &Bound<'_, PyType>, memory: &Bound<'_, PyType>) -
 
 /// Calls of `read()`, or of `read1()` if it is known to belong to the same object: `read1()` returns what a pipe or a
 /// socket has now, whereas `read()` would wait for the requested size.
-fn by_calls<'py>(filelike: &Bound<'py, PyAny>, read: Bound<'py, PyAny>, names: &Names) -> PyResult<Source<'py>> {
+fn by_calls<'py>(filelike: &Bound<'py, PyAny>, read: Bound<'py, PyAny>, names: &Names) -> PyResult<BytesSource<'py>> {
     let belongs = match (has_attribute(filelike, names, &names.read)?, has_attribute(filelike, names, &names.read1)?) {
         (true, true) => true,
         (false, false) => {
@@ -232,7 +232,7 @@ fn by_calls<'py>(filelike: &Bound<'py, PyAny>, read: Bound<'py, PyAny>, names: &
         _ => false,
     };
     let read1 = if belongs { filelike.getattr_opt(&names.read1)? } else { None };
-    Ok(Source::Calls(read1.unwrap_or(read)))
+    Ok(BytesSource::Calls(read1.unwrap_or(read)))
 }
 
 /// True if no attribute of the instance hides one of its type. `close` may: it is called in any case, and frameworks

@@ -14,14 +14,15 @@ use pyo3::exceptions::{PyStopIteration, PyTypeError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tailrace_server::descriptor::duplicate;
-use tailrace_server::file::{read_at, regular_file};
-use tailrace_server::{Payload, Position, Sent, send_file, send_memory};
+use tailrace_os::descriptor::duplicate;
+use tailrace_os::file::{read_at, regular_file};
+use tailrace_server::representation::{send_file, send_memory};
+use tailrace_server::{Position, Sent};
 
 use crate::call::fair_yield::FairYield;
-use crate::call::file_source::Source;
+use crate::call::file_source::BytesSource;
 use crate::call::response::{ResponseState, as_block};
-use crate::call::rest::Rest;
+use crate::call::rest::IterableRest;
 use crate::ffi::thread;
 use crate::python::calls::call;
 use crate::python::names::names;
@@ -140,15 +141,6 @@ impl Stretch {
     }
 }
 
-/// Bytes of ours that are still to be sent.
-struct Shared(Arc<Vec<u8>>);
-
-impl Payload for Shared {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
 /// How the application returned a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
@@ -164,22 +156,22 @@ pub(crate) enum Shape {
 pub(crate) fn deliver_file<'py>(
     py: Python<'py>,
     state: &ResponseState,
-    source: &Source<'py>,
+    source: &BytesSource<'py>,
     shape: Shape,
-) -> PyResult<Option<Rest<'py>>> {
+) -> PyResult<Option<IterableRest<'py>>> {
     match source {
-        Source::Descriptor(file) => deliver_descriptor(py, state, file, shape).map(|()| None),
+        BytesSource::Descriptor(file) => deliver_descriptor(py, state, file, shape).map(|()| None),
         // All is in memory: one block, so that its length is known.
-        Source::Memory(file) => {
+        BytesSource::Memory(file) => {
             let block = as_block(&file.call_method0(&names(py).read)?)?;
             if !block.as_bytes().is_empty() {
                 state.send(&block, Position::Last)?;
             }
             Ok(None)
         }
-        Source::Calls(read) => {
+        BytesSource::Calls(read) => {
             let is_complete = deliver_calls(py, state, read)?;
-            Ok(is_complete.then(|| Rest::Calls(read.clone(), BLOCK)))
+            Ok(is_complete.then(|| IterableRest::Calls(read.clone(), BLOCK)))
         }
     }
 }
@@ -196,7 +188,7 @@ fn deliver_descriptor(py: Python<'_>, state: &ResponseState, file: &Bound<'_, Py
             let exchange = &mut response.exchange;
             let sent = match shape {
                 Shape::Wrapped => send_file(exchange, file, offset, length),
-                Shape::Bare => exchange.send_file(file, offset, length, Position::Last),
+                Shape::Bare => exchange.response_mut().push_file(file, offset, length, Position::Last),
             };
             response.noted(sent);
             state.put(py, response);
@@ -223,11 +215,11 @@ fn deliver_bytes(py: Python<'_>, state: &ResponseState, bytes: Vec<u8>, shape: S
     let exchange = &mut response.exchange;
     let sent = match shape {
         Shape::Wrapped => send_memory(exchange, &bytes),
-        Shape::Bare => exchange.send(&[&bytes], Position::Last, &mut |_| Box::new(Shared(Arc::clone(&bytes)))),
+        Shape::Bare => exchange.response_mut().push(&[&bytes], Position::Last, &mut |_| Box::new(Arc::clone(&bytes))),
     };
-    let settled = response.settle(py, state, sent);
+    let sent = response.await_room(py, state, sent);
     state.put(py, response);
-    settled.map(drop)
+    sent.map(drop)
 }
 
 /// True when the response was complete before the end of what can be read.
@@ -242,7 +234,7 @@ fn deliver_calls(py: Python<'_>, state: &ResponseState, read: &Bound<'_, PyAny>)
         }
         match state.send(&block, Position::More)? {
             Sent::Taken | Sent::Full => {}
-            Sent::Enough => return Ok(true),
+            Sent::BodyComplete => return Ok(true),
             Sent::Gone | Sent::NoMemory => return Ok(false),
         }
     }

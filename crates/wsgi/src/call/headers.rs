@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyMemoryError, PyTypeError, PyUnicodeError, PyValueError}
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use tailrace_http::encode::{HeadFault, ResponseHead};
-use tailrace_server::Asked;
+use tailrace_server::Delegation;
 
 use crate::ffi::latin1::as_latin1;
 use crate::ffi::sequences;
@@ -43,22 +43,21 @@ pub(crate) fn fill(
     status: &Bound<'_, PyAny>,
     headers: &Bound<'_, PyAny>,
     last: &mut LastHead,
-    asking_fields: &'static [&'static str],
-) -> PyResult<Option<Asked>> {
+    delegation_fields: &'static [&'static str],
+) -> PyResult<Option<Delegation>> {
     let status = status.cast::<PyString>().map_err(|_| {
         PyTypeError::new_err(format!("status must be str such as \"200 OK\", not {}", type_name(status)))
     })?;
     if last.is_made_of(status, headers) {
         last.misses = 0;
-        head.clone_from(&last.head);
-        return Ok(None);
+        return head.copy_from(&last.head).map(|()| None).map_err(fault);
     }
     head.clear();
     let Some(line) = as_latin1(status) else {
         return Err(PyUnicodeError::new_err("status has a character beyond latin-1 (PEP 3333)"));
     };
     head.status(line).map_err(fault)?;
-    let mut filling = Filling { head, asking_fields, asked: None };
+    let mut filling = Filling { head, delegation_fields, delegation: None };
     if let Ok(headers) = headers.cast::<PyList>() {
         for header in headers {
             filling.add(&header)?;
@@ -68,11 +67,11 @@ pub(crate) fn fill(
             filling.add(&header)?;
         }
     }
-    let asked = filling.asked.take();
-    if asked.is_none() {
+    let delegation = filling.delegation.take();
+    if delegation.is_none() {
         last.keep(head, status, headers);
     }
-    Ok(asked.filter(|_| matches!(head.status_code(), 200 | 206)))
+    Ok(delegation.filter(|_| matches!(head.status_code(), 200 | 206)))
 }
 
 /// The whole head of an interim response 103 (RFC 8297) with these fields.
@@ -82,7 +81,7 @@ pub(crate) fn fill(
 pub(crate) fn early_hints(headers: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let mut head = ResponseHead::default();
     head.early_hints().map_err(fault)?;
-    let mut filling = Filling { head: &mut head, asking_fields: &[], asked: None };
+    let mut filling = Filling { head: &mut head, delegation_fields: &[], delegation: None };
     // The list is only read while it is complete: no Python code runs meanwhile.
     for header in sequences::list_of(&header_list(headers)?)? {
         filling.add(&header)?;
@@ -123,8 +122,8 @@ fn fault(fault: HeadFault) -> PyErr {
 /// A head that is being filled.
 struct Filling<'a> {
     head: &'a mut ResponseHead,
-    asking_fields: &'static [&'static str],
-    asked: Option<Asked>,
+    delegation_fields: &'static [&'static str],
+    delegation: Option<Delegation>,
 }
 
 impl Filling<'_> {
@@ -151,9 +150,9 @@ impl Filling<'_> {
         })?;
         let octets = as_latin1(&name);
         if let Some(name) = octets
-            && let Some(field) = self.asking_fields.iter().find(|field| name.eq_ignore_ascii_case(field.as_bytes()))
+            && let Some(field) = self.delegation_fields.iter().find(|field| name.eq_ignore_ascii_case(field.as_bytes()))
         {
-            return self.ask(field, &value);
+            return self.delegate(field, &value);
         }
         match (octets, as_latin1(&value)) {
             (Some(name), Some(value)) => self.head.field(name, value).map_err(fault),
@@ -165,8 +164,8 @@ impl Filling<'_> {
     }
 
     /// A file is named. Its name may have any characters: the field is not sent, and Flask gives it as it is.
-    fn ask(&mut self, field: &'static str, value: &Bound<'_, PyString>) -> PyResult<()> {
-        if let Some(Asked { field: first, .. }) = &self.asked {
+    fn delegate(&mut self, field: &'static str, value: &Bound<'_, PyString>) -> PyResult<()> {
+        if let Some(Delegation { field: first, .. }) = &self.delegation {
             return Err(PyValueError::new_err(if *first == field {
                 format!("header \"{first}\" is given twice: a response has one file")
             } else {
@@ -181,7 +180,7 @@ impl Filling<'_> {
             };
             return Err(PyValueError::new_err(fault.to_string()));
         }
-        self.asked = Some(Asked { field, value });
+        self.delegation = Some(Delegation { field, value });
         Ok(())
     }
 }
@@ -211,23 +210,22 @@ impl LastHead {
         }
         self.status = None;
         self.headers.clear();
-        let are_tuples = if let Ok(headers) = headers.cast::<PyList>() {
-            headers.iter().all(|header| self.keep_pair(header))
+        let kept = if let Ok(headers) = headers.cast::<PyList>() {
+            headers.iter().try_for_each(|header| self.keep_pair(header))
         } else if let Ok(headers) = headers.cast::<PyTuple>() {
-            headers.iter().all(|header| self.keep_pair(header))
+            headers.iter().try_for_each(|header| self.keep_pair(header))
         } else {
-            false
+            None
         };
-        if are_tuples {
-            self.head.clone_from(head);
+        if kept.is_some() && self.head.copy_from(head).is_ok() {
             self.status = Some(status.clone().unbind());
         }
     }
 
-    /// False for a pair that is no tuple: it can change and still be the same object.
-    fn keep_pair(&mut self, header: Bound<'_, PyAny>) -> bool {
-        let pair = header.cast_into_exact::<PyTuple>();
-        pair.map(|pair| self.headers.push(pair.unbind())).is_ok()
+    /// `None` for a pair that is no tuple: it can change and still be the same object.
+    fn keep_pair(&mut self, header: Bound<'_, PyAny>) -> Option<()> {
+        self.headers.push(header.cast_into_exact::<PyTuple>().ok()?.unbind());
+        Some(())
     }
 }
 
@@ -268,6 +266,22 @@ mod tests {
             assert!(String::from_utf8_lossy(&filled(&status, &headers, &mut last)).contains("X-B: b"));
             let other = list(py, "'201 Created'");
             assert!(filled(&other, &headers, &mut last).windows(11).any(|bytes| bytes == b"201 Created"));
+        });
+    }
+
+    #[test]
+    fn a_head_that_is_made_of_the_same_objects_keeps_its_buffer() {
+        Python::attach(|py| {
+            let (status, headers) = (list(py, "'200 OK'"), list(py, "[('X-A', 'one')]"));
+            let (mut head, mut last) = (ResponseHead::default(), LastHead::default());
+            head.status(b"200 OK").unwrap();
+            head.field(b"X-Long", &[b'x'; 5_000]).unwrap();
+            let buffer = (head.bytes().as_ptr(), head.room());
+            for _ in 0..2 {
+                fill(&mut head, &status, &headers, &mut last, &[]).unwrap();
+                assert_eq!((head.bytes().as_ptr(), head.room()), buffer);
+            }
+            assert!(last.is_made_of(status.cast().unwrap(), &headers));
         });
     }
 

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use tailrace_server::RequestBody;
 
-use crate::call::body::{Source, Until};
+use crate::call::body::{UnreadBody, Until};
 use crate::call::shared_body::SharedBody;
 use crate::call::waiting;
 use crate::ffi::bytes;
@@ -41,7 +41,7 @@ impl Input {
     }
 
     #[inline]
-    fn source(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Source>> {
+    fn source(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, UnreadBody>> {
         self.body.lock(py, |other| waiting::here().check_other_reader(other))
     }
 

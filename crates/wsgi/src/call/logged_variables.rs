@@ -11,10 +11,9 @@ use crate::ffi::latin1::as_latin1;
 /// A longer value is cut to this many bytes.
 const LONGEST: usize = 4096;
 
-/// See the module.
-pub(crate) struct LoggedVariables(Vec<Key>);
+pub(crate) struct LoggedVariables(Vec<VariableKey>);
 
-struct Key {
+struct VariableKey {
     name: Py<PyString>,
     /// The name in capitals, if it differs: variables of CGI may be written in small letters, as in gunicorn.
     capitals: Option<Py<PyString>>,
@@ -24,7 +23,7 @@ impl LoggedVariables {
     pub(crate) fn new(py: Python<'_>, names: &[String]) -> Self {
         let key = |name: &String| {
             let capitals = name.to_ascii_uppercase();
-            Key {
+            VariableKey {
                 name: PyString::intern(py, name).unbind(),
                 capitals: (capitals != *name).then(|| PyString::intern(py, &capitals).unbind()),
             }
@@ -43,7 +42,7 @@ impl LoggedVariables {
     }
 }
 
-impl Key {
+impl VariableKey {
     fn value<'py>(&self, environ: &Bound<'py, PyDict>) -> Option<Bound<'py, PyAny>> {
         let py = environ.py();
         let found = environ.get_item(self.name.bind(py)).ok().flatten();

@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::exceptions::{PyAssertionError, PyMemoryError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
-use tailrace_server::process::Process;
-use tailrace_server::{Client, Ending, Exchange, Position, Record, Sent};
+use tailrace_observe::record::{Ending, Record};
+use tailrace_os::process::Process;
+use tailrace_server::{Client, Exchange, Position, Sent};
 
 use crate::call::headers::LastHead;
 use crate::call::kept_block::KeptBlock;
@@ -44,10 +45,12 @@ impl WsgiResponse {
         let bytes = block.as_bytes();
         let exchange = &mut self.exchange;
         let sent = if keeps_interpreter(exchange, bytes.len()) {
-            exchange.send(&[bytes], position, &mut |_| KeptBlock::boxed(SharedBytes::of(block)))
+            exchange.response_mut().push(&[bytes], position, &mut |_| KeptBlock::boxed(SharedBytes::of(block)))
         } else {
             let shared = SharedBytes::of(block);
-            thread::release(py, || exchange.send(&[bytes], position, &mut |_| KeptBlock::boxed(shared.clone())))
+            thread::release(py, || {
+                exchange.response_mut().push(&[bytes], position, &mut |_| KeptBlock::boxed(shared.clone()))
+            })
         };
         self.noted(sent)
     }
@@ -58,12 +61,12 @@ impl WsgiResponse {
     /// # Errors
     /// What was raised in the waiting code, or `MemoryError` for a block that was not sent. The response must be put
     /// back in either case.
-    pub(crate) fn settle(&mut self, py: Python<'_>, state: &ResponseState, sent: Sent) -> PyResult<Sent> {
+    pub(crate) fn await_room(&mut self, py: Python<'_>, state: &ResponseState, sent: Sent) -> PyResult<Sent> {
         if sent == Sent::NoMemory {
             return Err(PyMemoryError::new_err("not enough memory for a block of the response"));
         }
-        let settled = if sent == Sent::Full { self.wait(py, state)? } else { sent };
-        Ok(self.noted(settled))
+        let sent = if sent == Sent::Full { self.wait(py, state)? } else { sent };
+        Ok(self.noted(sent))
     }
 
     #[cold]
@@ -80,7 +83,10 @@ impl WsgiResponse {
 
     /// Notes when the client has left.
     pub(crate) fn noted(&mut self, sent: Sent) -> Sent {
-        self.gone |= sent == Sent::Gone;
+        if sent == Sent::Gone && !self.gone {
+            self.gone = true;
+            self.exchange.response().note_left();
+        }
         sent
     }
 }
@@ -91,7 +97,7 @@ pub(crate) fn keeps_interpreter(exchange: &Exchange, length: usize) -> bool {
 }
 
 /// Where the response is.
-enum Phase {
+enum ResponsePhase {
     /// There is none: no request runs, or its response is finished.
     Over,
     /// In here.
@@ -105,7 +111,7 @@ enum Phase {
 /// The state that `start_response`, `write` and the functions in `environ` are bound to.
 #[pyclass(frozen, name = "ResponseState", module = "tailrace._tailrace")]
 pub(crate) struct ResponseState {
-    phase: AttachedCell<Phase>,
+    phase: AttachedCell<ResponsePhase>,
     /// The `write` callable. It refers back to this object; `StartResponse::close` breaks the cycle.
     write: AttachedCell<Option<Py<PyAny>>>,
     /// The head of the last `start_response`, for comparison with the next.
@@ -127,7 +133,7 @@ impl ResponseState {
         Self {
             subscriptions,
             subscribed: AttachedCell::new(None),
-            phase: AttachedCell::new(Phase::Over),
+            phase: AttachedCell::new(ResponsePhase::Over),
             write: AttachedCell::new(None),
             last_head: AttachedCell::new(None),
             followed: AttachedCell::new(None),
@@ -140,7 +146,7 @@ impl ResponseState {
     pub(crate) fn begin(&self, py: Python<'_>, response: WsgiResponse) {
         // Those of a request that ended by a panic.
         self.unsubscribe(py);
-        drop(self.phase.replace(py, Phase::Held(response)));
+        drop(self.phase.replace(py, ResponsePhase::Held(response)));
         self.process.replace(py, Process::here());
         self.followed.replace(py, None);
         self.seen.replace(py, None);
@@ -156,7 +162,7 @@ impl ResponseState {
         let made = match response.exchange.runner() {
             Some(request) => {
                 self.subscribed.replace(py, Some(request));
-                self.subscriptions.add(request, callback)
+                self.subscriptions.add(request, callback, response.exchange.client())
             }
             None => Err(PyRuntimeError::new_err("tailrace.on_disconnect: too many requests are past their deadlines")),
         };
@@ -168,17 +174,22 @@ impl ResponseState {
         made
     }
 
-    /// No callback is called from now on for the client of the request.
+    /// Calls the pending callbacks if the client has left, because the request itself may have noticed first. No
+    /// callback is called after that.
     pub(crate) fn unsubscribe(&self, py: Python<'_>) {
         if let Some(request) = self.subscribed.replace(py, None) {
-            self.subscriptions.end(py, request);
+            let has_left = self.phase.peek(
+                py,
+                |phase| matches!(phase, ResponsePhase::Held(response) if response.exchange.response().has_left()),
+            );
+            self.subscriptions.end(py, request, has_left);
         }
     }
 
     /// The application was interrupted because the client has left.
     pub(crate) fn note_cancelled(&self, py: Python<'_>) {
         self.phase.peek(py, |phase| {
-            if let Phase::Held(response) = phase {
+            if let ResponsePhase::Held(response) = phase {
                 response.exchange.note_cancelled();
             }
         });
@@ -202,23 +213,23 @@ impl ResponseState {
     /// # Errors
     /// `RuntimeError` when the request is over or another thread works with the response.
     pub(crate) fn take(&self, py: Python<'_>) -> PyResult<WsgiResponse> {
-        let fault = match self.phase.replace(py, Phase::Taken) {
-            Phase::Held(response) => {
+        let fault = match self.phase.replace(py, ResponsePhase::Taken) {
+            ResponsePhase::Held(response) => {
                 // Before the head nobody takes the response out and waits with it, so nobody looks for `seen`.
-                if response.exchange.head_sent() && self.is_here(py) {
+                if response.exchange.response().head_sent() && self.is_here(py) {
                     self.remember(py, &response);
                 }
                 return Ok(response);
             }
-            Phase::Over => {
-                self.phase.replace(py, Phase::Over);
+            ResponsePhase::Over => {
+                self.phase.replace(py, ResponsePhase::Over);
                 "start_response(), write() or wsgi.early_hints was called after the response had ended"
             }
-            Phase::Abandoned => {
-                self.phase.replace(py, Phase::Abandoned);
+            ResponsePhase::Abandoned => {
+                self.phase.replace(py, ResponsePhase::Abandoned);
                 "start_response(), write() or wsgi.early_hints was called after the response had ended"
             }
-            Phase::Taken => "two threads work on one response at the same time",
+            ResponsePhase::Taken => "two threads work on one response at the same time",
         };
         Err(PyRuntimeError::new_err(fault))
     }
@@ -238,22 +249,22 @@ impl ResponseState {
     }
 
     /// A fast path of [`ResponseState::send`] for small blocks that come quickly. `None`: it does not apply, and
-    /// nothing was done. Results other than `Taken` and `Enough` must be passed to [`Self::settle`].
+    /// nothing was done. Results other than `Taken` and `Enough` must be passed to [`Self::await_room`].
     #[inline]
     pub(crate) fn coalesce(&self, py: Python<'_>, block: &[u8]) -> Option<Sent> {
         self.phase.peek(py, |phase| match phase {
-            Phase::Held(response) if response.started => response.exchange.coalesce(block),
+            ResponsePhase::Held(response) if response.started => response.exchange.response_mut().coalesce(block),
             _ => None,
         })
     }
 
     /// After [`Self::coalesce`]: waits where the client's queue is full.
     #[cold]
-    pub(crate) fn settle(&self, py: Python<'_>, sent: Sent) -> PyResult<Sent> {
+    pub(crate) fn await_room(&self, py: Python<'_>, sent: Sent) -> PyResult<Sent> {
         let mut response = self.take(py)?;
-        let settled = response.settle(py, self, sent);
+        let sent = response.await_room(py, self, sent);
         self.put(py, response);
-        settled
+        sent
     }
 
     /// Sends a block that is not empty; waits while the client's queue is full.
@@ -261,47 +272,47 @@ impl ResponseState {
         let py = block.py();
         let mut response = self.take_started(py)?;
         let sent = response.send(block, position);
-        let settled = response.settle(py, self, sent);
+        let sent = response.await_room(py, self, sent);
         self.put(py, response);
-        settled
+        sent
     }
 
     /// The `Content-Length` that the application gave to `start_response`.
     pub(crate) fn declared_length(&self, py: Python<'_>) -> Option<u64> {
         let mut response = self.take(py).ok()?;
-        let length = response.exchange.head().declared_length();
+        let length = response.exchange.response_mut().head().declared_length();
         self.put(py, response);
         length
     }
 
     /// True when a responder completes the response in place of the application's body.
-    pub(crate) fn has_asked(&self, py: Python<'_>) -> bool {
-        self.phase.peek(py, |phase| matches!(phase, Phase::Held(response) if response.exchange.has_asked()))
+    pub(crate) fn is_delegated(&self, py: Python<'_>) -> bool {
+        self.phase.peek(py, |phase| matches!(phase, ResponsePhase::Held(response) if response.exchange.is_delegated()))
     }
 
     /// The ticket comes back after others of the thread that are ready have run. False: it will not.
     pub(crate) fn resume_soon(&self, py: Python<'_>, ticket: u64) -> bool {
         self.phase.peek(py, |phase| match phase {
-            Phase::Held(response) => response.exchange.come_back(ticket),
+            ResponsePhase::Held(response) => response.exchange.response().come_back(ticket),
             _ => false,
         })
     }
 
     /// Puts the response back.
     pub(crate) fn put(&self, py: Python<'_>, response: WsgiResponse) {
-        if let Phase::Abandoned = self.phase.replace(py, Phase::Held(response)) {
-            drop(self.phase.replace(py, Phase::Over));
+        if let ResponsePhase::Abandoned = self.phase.replace(py, ResponsePhase::Held(response)) {
+            drop(self.phase.replace(py, ResponsePhase::Over));
         }
     }
 
     /// Ends the request: from now on nobody reaches the response. `None` when another thread has it at this moment.
     pub(crate) fn end(&self, py: Python<'_>) -> Option<WsgiResponse> {
         self.seen.replace(py, None);
-        match self.phase.replace(py, Phase::Over) {
-            Phase::Held(response) => Some(response),
-            Phase::Over => None,
-            Phase::Taken | Phase::Abandoned => {
-                self.phase.replace(py, Phase::Abandoned);
+        match self.phase.replace(py, ResponsePhase::Over) {
+            ResponsePhase::Held(response) => Some(response),
+            ResponsePhase::Over => None,
+            ResponsePhase::Taken | ResponsePhase::Abandoned => {
+                self.phase.replace(py, ResponsePhase::Abandoned);
                 None
             }
         }
@@ -315,7 +326,7 @@ impl ResponseState {
     /// Before the response ends: keeps its record for later questions of the application.
     pub(crate) fn follow(&self, py: Python<'_>) {
         let followed = self.phase.peek(py, |phase| match phase {
-            Phase::Held(response) => Some(response.exchange.follow()),
+            ResponsePhase::Held(response) => Some(response.exchange.follow()),
             _ => None,
         });
         self.followed.replace(py, followed);
@@ -324,7 +335,7 @@ impl ResponseState {
     /// Before the response ends: the values that the access log shows of `environ`.
     pub(crate) fn set_variables(&self, py: Python<'_>, values: Vec<Option<Vec<u8>>>) {
         self.phase.peek(py, |phase| {
-            if let Phase::Held(response) = phase {
+            if let ResponsePhase::Held(response) = phase {
                 response.exchange.set_variables(values);
             }
         });
@@ -334,14 +345,16 @@ impl ResponseState {
     /// gone.
     pub(crate) fn record(&self, py: Python<'_>) -> Option<(Record, bool)> {
         let now = self.phase.peek(py, |phase| match phase {
-            Phase::Held(response) => Some((response.exchange.record(), response.exchange.client_gone())),
+            ResponsePhase::Held(WsgiResponse { exchange, .. }) => {
+                Some((exchange.record(), exchange.response().is_gone() || exchange.client().is_gone()))
+            }
             _ => None,
         });
         now.or_else(|| self.seen.peek(py, |seen| seen.as_ref().map(|(record, client)| (*record, client.is_gone()))))
             .or_else(|| {
                 let followed = self.followed.peek(py, |followed| followed.clone())?;
                 let record = *followed.lock().unwrap_or_else(PoisonError::into_inner);
-                Some((record, matches!(record.ending, Ending::ClientGone | Ending::Cancelled)))
+                Some((record, matches!(record.ending, Ending::ClientDisconnected | Ending::Cancelled)))
             })
     }
 

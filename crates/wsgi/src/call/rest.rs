@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator};
-
-use tailrace_server::clock;
+use tailrace_os::clock;
 
 use crate::call::fair_yield::FairYield;
 use crate::python::calls;
@@ -23,7 +22,7 @@ const BYTES: u64 = 1 << 20;
 const TIME: Duration = Duration::from_secs(1);
 
 /// The rest of an iterable.
-pub(crate) enum Rest<'py> {
+pub(crate) enum IterableRest<'py> {
     /// An iterator.
     Blocks(Bound<'py, PyIterator>),
     /// The `read()` of a file-like object, which takes a number of bytes.
@@ -38,7 +37,7 @@ pub(crate) struct Dropped {
     pub(crate) is_over: bool,
 }
 
-impl<'py> Rest<'py> {
+impl<'py> IterableRest<'py> {
     /// Runs it to its end, or as far as the bounds allow.
     ///
     /// # Errors

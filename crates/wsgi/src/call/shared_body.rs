@@ -10,17 +10,17 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyBytes;
-use tailrace_server::process::Process;
-use tailrace_server::{RequestBody, clock};
+use tailrace_os::clock;
+use tailrace_os::process::Process;
+use tailrace_server::RequestBody;
 
-use crate::call::body::{Pause, Source, Step, Until};
+use crate::call::body::{Pause, ReadStep, UnreadBody, Until};
 use crate::ffi::bytes;
 use crate::ffi::thread;
 use crate::python::forks::used_in_child;
 
-/// See the module.
 pub(crate) struct SharedBody {
-    source: Mutex<Source>,
+    source: Mutex<UnreadBody>,
     /// Notified when the mark is removed.
     idle: Condvar,
     /// The process that can read from the client: not a child that the application forks.
@@ -38,7 +38,7 @@ pub(crate) enum OtherReader {
 
 impl SharedBody {
     pub(crate) fn new(body: RequestBody) -> Self {
-        Self { source: Mutex::new(Source::new(body)), idle: Condvar::new(), process: Process::here() }
+        Self { source: Mutex::new(UnreadBody::new(body)), idle: Condvar::new(), process: Process::here() }
     }
 
     /// True when there is nothing to read: another request without a body can use this one.
@@ -56,7 +56,7 @@ impl SharedBody {
         &self,
         py: Python<'_>,
         check: impl Fn(OtherReader) -> PyResult<()>,
-    ) -> PyResult<MutexGuard<'_, Source>> {
+    ) -> PyResult<MutexGuard<'_, UnreadBody>> {
         if let Ok(source) = self.source.try_lock()
             && !source.is_marked
             && (self.process.is_here() || !source.is_streamed())
@@ -71,7 +71,7 @@ impl SharedBody {
         &self,
         py: Python<'_>,
         check: &dyn Fn(OtherReader) -> PyResult<()>,
-    ) -> PyResult<MutexGuard<'_, Source>> {
+    ) -> PyResult<MutexGuard<'_, UnreadBody>> {
         if !self.process.is_here() {
             // The client sends to the parent. A thread of the parent may have held the lock at the fork: it is never
             // released here.
@@ -96,7 +96,7 @@ impl SharedBody {
     }
 
     /// The body, also between two steps of a read.
-    pub(crate) fn lock_whatever_the_mark(&self, py: Python<'_>) -> MutexGuard<'_, Source> {
+    pub(crate) fn lock_whatever_the_mark(&self, py: Python<'_>) -> MutexGuard<'_, UnreadBody> {
         self.source.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -107,20 +107,25 @@ impl SharedBody {
     }
 
     /// A read by whoever has the lock, of up to `limit` bytes.
-    pub(crate) fn reading<'a>(&'a self, source: MutexGuard<'a, Source>, limit: usize, until: Until) -> Reading<'a> {
-        Reading { body: self, source, limit, until }
+    pub(crate) fn reading<'a>(
+        &'a self,
+        source: MutexGuard<'a, UnreadBody>,
+        limit: usize,
+        until: Until,
+    ) -> PendingRead<'a> {
+        PendingRead { body: self, source, limit, until }
     }
 }
 
 /// A read of a body that has not come whole.
-pub(crate) struct Reading<'a> {
+pub(crate) struct PendingRead<'a> {
     body: &'a SharedBody,
-    source: MutexGuard<'a, Source>,
+    source: MutexGuard<'a, UnreadBody>,
     limit: usize,
     until: Until,
 }
 
-impl Reading<'_> {
+impl PendingRead<'_> {
     /// Reads at once, and blocks while the client has not sent enough, with the interpreter released.
     ///
     /// # Errors
@@ -137,10 +142,10 @@ impl Reading<'_> {
     }
 
     /// Reads in steps, which do not block. Between them `pause` is called without the lock, also when `slice` has
-    /// passed since the last pause. Where no pause would end, it blocks as [`Reading::blocking`].
+    /// passed since the last pause. Where no pause would end, it blocks as [`PendingRead::blocking`].
     ///
     /// # Errors
-    /// As [`Reading::blocking`], and those of `pause`: then the next read begins with what this one has read.
+    /// As [`PendingRead::blocking`], and those of `pause`: then the next read begins with what this one has read.
     pub(crate) fn in_steps<'py>(
         mut self,
         py: Python<'py>,
@@ -151,9 +156,9 @@ impl Reading<'_> {
         let mut bytes = Vec::new();
         loop {
             let next = match self.source.step(limit, until, slice, &mut bytes) {
-                Ok(Step::Ready(count)) => return given(py, &mut self.source, bytes, count),
-                Ok(Step::Pause(next)) => next,
-                Ok(Step::Block) => return Self::gather(py, &mut self.source, limit, until, bytes),
+                Ok(ReadStep::Ready(count)) => return given(py, &mut self.source, bytes, count),
+                Ok(ReadStep::Pause(next)) => next,
+                Ok(ReadStep::Block) => return Self::gather(py, &mut self.source, limit, until, bytes),
                 Err(fault) => {
                     drop(self);
                     return Err(fault.into());
@@ -178,7 +183,7 @@ impl Reading<'_> {
     /// Blocks until the read is complete that has gathered `bytes` so far.
     fn gather<'py>(
         py: Python<'py>,
-        source: &mut Source,
+        source: &mut UnreadBody,
         limit: usize,
         until: Until,
         bytes: Vec<u8>,
@@ -189,7 +194,7 @@ impl Reading<'_> {
 }
 
 /// Returns what a read has gathered, followed by the next `count` bytes of the buffer.
-fn given<'py>(py: Python<'py>, source: &mut Source, bytes: Vec<u8>, count: usize) -> PyResult<Bound<'py, PyBytes>> {
+fn given<'py>(py: Python<'py>, source: &mut UnreadBody, bytes: Vec<u8>, count: usize) -> PyResult<Bound<'py, PyBytes>> {
     let buffered = &source.buffered()[..count];
     let given = if bytes.is_empty() {
         bytes::copy_of(py, buffered)

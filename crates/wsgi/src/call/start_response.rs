@@ -11,7 +11,9 @@ use std::time::Duration;
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString, PyTuple};
-use tailrace_server::{Position, Record, Sent, Usage, clock, millis_between};
+use tailrace_observe::record::{FIELDS, Record, Value};
+use tailrace_os::clock;
+use tailrace_server::{Position, Sent};
 
 use crate::call::headers::{LastHead, early_hints, fill, header_list};
 use crate::call::response::{ResponseState, WsgiResponse, as_block};
@@ -28,7 +30,7 @@ use crate::python::names::names;
 pub(crate) struct StartResponse {
     state: Py<ResponseState>,
     callable: Py<PyAny>,
-    /// `environ["tailrace.delivery"]`, `environ["tailrace.client_gone"]`, `environ["tailrace.set_deadline"]`,
+    /// `environ["tailrace.delivery"]`, `environ["tailrace.client_disconnected"]`, `environ["tailrace.set_deadline"]`,
     /// `environ["tailrace.on_disconnect"]` and `environ["wsgi.early_hints"]`.
     environ_functions: [Py<PyAny>; 5],
 }
@@ -38,11 +40,11 @@ impl StartResponse {
         let state = Py::new(py, ResponseState::new(subscriptions))?;
         let bound = state.bind(py);
         let callable = bind_named_arguments::<StartResponseFunction>(bound)?;
-        let write = bind_one_argument::<Write>(bound)?;
+        let write = bind_one_argument::<WriteFunction>(bound)?;
         state.get().replace_write(py, Some(write));
         let environ_functions = [
-            bind_no_arguments::<Delivery>(bound)?,
-            bind_no_arguments::<ClientGone>(bound)?,
+            bind_no_arguments::<DeliveryFunction>(bound)?,
+            bind_no_arguments::<ClientDisconnected>(bound)?,
             bind_one_argument::<SetDeadline>(bound)?,
             bind_one_argument::<OnDisconnect>(bound)?,
             bind_one_argument::<EarlyHints>(bound)?,
@@ -73,8 +75,10 @@ impl StartResponse {
             // `found` has been dropped: references are ours and, where it is still there, that of `environ`.
             !are_only(function.bind(py), 1 + isize::from(in_environ))
         };
-        let [delivery, client_gone, ..] = &self.environ_functions;
-        are_only(environ, 1) && !is_kept(&names.delivery, delivery) && !is_kept(&names.client_gone, client_gone)
+        let [delivery, client_disconnected, ..] = &self.environ_functions;
+        are_only(environ, 1)
+            && !is_kept(&names.delivery, delivery)
+            && !is_kept(&names.client_disconnected, client_disconnected)
     }
 
     /// True when nobody else refers to the callables: the next request can use them.
@@ -99,34 +103,34 @@ impl StartResponse {
 }
 
 /// `environ["tailrace.delivery"]`.
-struct Delivery;
+struct DeliveryFunction;
 
-impl BoundFunction for Delivery {
+impl BoundFunction for DeliveryFunction {
     type State = ResponseState;
     const NAME: &'static CStr = c"delivery";
     const DOC: &'static CStr =
         c"delivery()\n--\n\nHow this request has been delivered so far: a dict of times in milliseconds and counts.";
 }
 
-impl NoArguments for Delivery {
+impl NoArguments for DeliveryFunction {
     fn call<'py>(py: Python<'py>, state: &ResponseState) -> PyResult<Bound<'py, PyAny>> {
         state.check_process(py, "tailrace.delivery")?;
         Ok(delivery(py, state.record(py).map(|(record, _)| record))?.into_any())
     }
 }
 
-/// `environ["tailrace.client_gone"]`.
-struct ClientGone;
+/// `environ["tailrace.client_disconnected"]`.
+struct ClientDisconnected;
 
-impl BoundFunction for ClientGone {
+impl BoundFunction for ClientDisconnected {
     type State = ResponseState;
-    const NAME: &'static CStr = c"client_gone";
-    const DOC: &'static CStr = c"client_gone()\n--\n\nTrue when the client of this request is known to have left.";
+    const NAME: &'static CStr = c"client_disconnected";
+    const DOC: &'static CStr = c"client_disconnected()\n--\n\nTrue when the client is known to have disconnected.";
 }
 
-impl NoArguments for ClientGone {
+impl NoArguments for ClientDisconnected {
     fn call<'py>(py: Python<'py>, state: &ResponseState) -> PyResult<Bound<'py, PyAny>> {
-        state.check_process(py, "tailrace.client_gone")?;
+        state.check_process(py, "tailrace.client_disconnected")?;
         Ok(PyBool::new(py, state.record(py).is_some_and(|(_, gone)| gone)).to_owned().into_any())
     }
 }
@@ -198,7 +202,7 @@ impl OneArgument for EarlyHints {
         state.check_process(py, "wsgi.early_hints")?;
         let head = early_hints(headers)?;
         let mut response = state.take(py)?;
-        let _ = response.exchange.send_interim(&head);
+        let _ = response.exchange.response_mut().push_interim(&head);
         state.put(py, response);
         Ok(py.None().into_bound(py))
     }
@@ -207,29 +211,19 @@ impl OneArgument for EarlyHints {
 /// A delivery record as a dict; empty when there is none.
 pub(crate) fn delivery(py: Python<'_>, record: Option<Record>) -> PyResult<Bound<'_, PyDict>> {
     let dict = PyDict::new(py);
-    if let Some(record) = record {
-        let until = record.finished.or_else(|| Some(clock::now()));
-        dict.set_item("proxied_ms", record.proxied.map(|proxied| proxied.as_secs_f64() * 1e3))?;
-        dict.set_item("queued_ms", millis_between(Some(record.queued), record.started))?;
-        dict.set_item("app_ms", millis_between(record.started, until))?;
-        dict.set_item("first_block_ms", millis_between(record.started, record.first_block))?;
-        dict.set_item("drained_ms", millis_between(record.started, record.drained))?;
-        dict.set_item("waited_ms", record.waited.as_secs_f64() * 1e3)?;
-        dict.set_item("held_ms", record.held.as_secs_f64() * 1e3)?;
-        let used = |part: fn(Usage) -> Duration| record.usage.map(|usage| part(usage).as_secs_f64() * 1e3);
-        dict.set_item("cpu_ms", used(|usage| usage.cpu))?;
-        dict.set_item("interpreter_ms", used(|usage| usage.interpreter))?;
-        dict.set_item("gc_ms", used(|usage| usage.gc))?;
-        dict.set_item("blocks", record.blocks)?;
-        dict.set_item("bytes", record.body_bytes)?;
-        let compressed = record.compressed;
-        dict.set_item("coding", compressed.map(|compressed| compressed.coding.name()))?;
-        dict.set_item("plain_bytes", compressed.map(|compressed| compressed.plain_bytes))?;
-        dict.set_item("compress_ms", compressed.map(|compressed| compressed.time.as_secs_f64() * 1e3))?;
-        dict.set_item("writes", record.writes)?;
-        dict.set_item("delivery", record.path.name())?;
-        dict.set_item("status", record.status)?;
-        dict.set_item("ending", record.ending.name())?;
+    if let Some(mut record) = record {
+        if record.drained.is_none() {
+            // As if the application had finished now.
+            record.finished.get_or_insert_with(clock::now);
+        }
+        for field in FIELDS {
+            match (field.value)(&record) {
+                Value::Status(status) => dict.set_item(field.name, status)?,
+                Value::Word(word) => dict.set_item(field.name, word)?,
+                Value::Number(number) => dict.set_item(field.name, number)?,
+                Value::Time(time) => dict.set_item(field.name, time.map(|time| time.as_secs_f64() * 1e3))?,
+            }
+        }
     }
     Ok(dict)
 }
@@ -256,15 +250,15 @@ impl NamedArguments for StartResponseFunction {
 }
 
 /// `write`, which `start_response` returns.
-struct Write;
+struct WriteFunction;
 
-impl BoundFunction for Write {
+impl BoundFunction for WriteFunction {
     type State = ResponseState;
     const NAME: &'static CStr = c"write";
     const DOC: &'static CStr = c"write(body_data)\n--\n\nSends a block at once. PEP 3333, \"The write() Callable\".";
 }
 
-impl OneArgument for Write {
+impl OneArgument for WriteFunction {
     #[inline]
     fn call<'py>(state: &ResponseState, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         write(state, data)?;
@@ -343,7 +337,7 @@ fn begin(
     last: &mut LastHead,
 ) -> PyResult<()> {
     if let Some(exc_info) = &arguments.exc_info {
-        if response.exchange.head_sent() {
+        if response.exchange.response().head_sent() {
             return Err(raised_again(exc_info));
         }
     } else if response.started {
@@ -351,12 +345,13 @@ fn begin(
     }
     response.started = false;
     let exchange = &mut response.exchange;
-    let asking_fields = exchange.asking_fields();
-    if exchange.has_asked() {
-        exchange.ask(None);
+    let delegation_fields = exchange.delegation_fields();
+    if exchange.is_delegated() {
+        exchange.delegate(None);
     }
-    if let Some(asked) = fill(exchange.head(), &arguments.status, headers, last, asking_fields)? {
-        exchange.ask(Some(asked));
+    if let Some(delegation) = fill(exchange.response_mut().head(), &arguments.status, headers, last, delegation_fields)?
+    {
+        exchange.delegate(Some(delegation));
     }
     response.started = true;
     Ok(())
@@ -378,7 +373,7 @@ fn raised_again(exc_info: &Bound<'_, PyAny>) -> PyErr {
 fn write(state: &ResponseState, data: &Bound<'_, PyAny>) -> PyResult<()> {
     let block = as_block(data)?;
     if !block.as_bytes().is_empty() && state.send(&block, Position::More)? == Sent::Gone {
-        return Err(client_disconnected(data.py(), "the client is gone"));
+        return Err(client_disconnected(data.py(), "the client has disconnected"));
     }
     Ok(())
 }

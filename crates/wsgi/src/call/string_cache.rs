@@ -17,14 +17,13 @@ const REMEMBERED_VALUE: usize = 1024;
 
 /// Fields that were seen at each position.
 #[derive(Default)]
-pub(crate) struct Known(Vec<Option<KnownField>>);
+pub(crate) struct KnownFields(Vec<Option<KnownField>>);
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct StringCache {
-    pub(crate) fields: Known,
+    pub(crate) fields: KnownFields,
     /// Variables of uwsgi packets, whose names are the keys.
-    pub(crate) variables: Known,
+    pub(crate) variables: KnownFields,
     pub(crate) target: Option<KnownTarget>,
     pub(crate) peer: Option<KnownPeer>,
     pub(crate) host: Option<(Vec<u8>, Py<PyString>)>,
@@ -51,7 +50,7 @@ pub(crate) struct KnownPeer {
     pub(crate) port: Py<PyString>,
 }
 
-impl Known {
+impl KnownFields {
     /// The entry at this position, if name and value are the same.
     pub(crate) fn get(&self, position: usize, name: &[u8], value: &[u8]) -> Option<&KnownField> {
         self.0.get(position)?.as_ref().filter(|known| known.value == value && known.name == name)

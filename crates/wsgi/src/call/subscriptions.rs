@@ -8,6 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use tailrace_os::process::Process;
+use tailrace_server::Client;
+
+use crate::python::forks::end_child;
 
 /// The slot of the runner and the number of the request.
 pub(crate) type RequestKey = (usize, u64);
@@ -15,6 +19,17 @@ pub(crate) type RequestKey = (usize, u64);
 /// Those of all running requests of a server.
 #[derive(Default)]
 pub(crate) struct Subscriptions(Mutex<HashMap<RequestKey, Vec<Py<PyAny>>>>);
+
+/// Lets a subscription check whether its client has left.
+#[pyclass(frozen, module = "tailrace._tailrace")]
+struct HasLeft(Client);
+
+#[pymethods]
+impl HasLeft {
+    fn __call__(&self) -> bool {
+        self.0.has_left()
+    }
+}
 
 /// From this number on, those that are over are forgotten now and then.
 const MANY: usize = 32;
@@ -37,8 +52,13 @@ impl Subscriptions {
     ///
     /// # Errors
     /// No memory.
-    pub(crate) fn add<'py>(&self, request: RequestKey, callback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let subscription = prepare(callback.py())?.call1((callback,))?;
+    pub(crate) fn add<'py>(
+        &self,
+        request: RequestKey,
+        callback: &Bound<'py, PyAny>,
+        client: Client,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let subscription = prepare(callback.py())?.call1((callback, HasLeft(client)))?;
         let count = {
             let mut all = self.lock();
             let those = all.entry(request).or_default();
@@ -75,12 +95,13 @@ impl Subscriptions {
         found.get(&request).map(|all| all.iter().map(|each| each.clone_ref(py)).collect()).unwrap_or_default()
     }
 
-    /// The response has ended: those of the request do nothing from now on.
-    pub(crate) fn end(&self, py: Python<'_>, request: RequestKey) {
-        let ended = self.lock().remove(&request);
+    /// Removes the subscriptions of an ended request, and calls their callbacks if the client has left.
+    pub(crate) fn end(&self, py: Python<'_>, request: RequestKey, has_left: bool) {
+        let method = if has_left { "finish" } else { "end" };
+        let (process, ended) = (Process::here(), self.lock().remove(&request));
         for each in ended.into_iter().flatten() {
-            // It empties a list.
-            let _ = each.call_method0(py, "end");
+            // A child that a callback has forked exits here.
+            end_child(py, process, &each.call_method0(py, method));
         }
     }
 

@@ -8,21 +8,22 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use tailrace_server::{Exchange, Level, NamedBy};
+use tailrace_files::config::NamedBy;
+use tailrace_observe::level::Level;
+use tailrace_server::Exchange;
 
 use crate::call::rest::Dropped;
 use crate::call::target::percent_decode;
 use crate::python::log;
 
 /// Maximum number of warnings that are remembered. Beyond it, further ones are not logged.
-const MOST: usize = 100;
+const MAX_LOGGED: usize = 100;
 
 /// The key of the warning about the length of a path's responses.
 fn length_of(path: &str) -> String {
     format!("length {path}")
 }
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct SurplusWarnings {
     logged: Mutex<HashSet<String>>,
@@ -34,14 +35,15 @@ impl SurplusWarnings {
     /// True when this warning has not been logged yet.
     fn is_first(&self, key: String) -> bool {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        logged.len() < MOST && logged.insert(key)
+        logged.len() < MAX_LOGGED && logged.insert(key)
     }
 
     /// Warns of an omitted part of a response: the end of a block, a field.
     #[cold]
     pub(crate) fn warn_of_response(&self, py: Python<'_>, exchange: &mut Exchange) {
-        let (surplus, field) = (exchange.surplus(), exchange.head().dropped());
-        let declared = exchange.head().declared_length();
+        let (surplus, field) =
+            (exchange.response().bytes_beyond_content_length(), exchange.response_mut().head().dropped());
+        let declared = exchange.response_mut().head().declared_length();
         let request = exchange.request();
         // As `environ` has it: `warn_of_rest` may come to the same response.
         let path: String =
@@ -75,7 +77,7 @@ impl SurplusWarnings {
     /// such files. A response to HEAD has no body in any case.
     pub(crate) fn warn_of_unsent_file(&self, py: Python<'_>, exchange: &mut Exchange) {
         let field = NamedBy::Sendfile.field();
-        if self.has_named_file.load(Ordering::Relaxed) || !exchange.head().has(field.as_bytes()) {
+        if self.has_named_file.load(Ordering::Relaxed) || !exchange.response_mut().head().has(field.as_bytes()) {
             return;
         }
         let request = exchange.request();

@@ -12,9 +12,8 @@ use crate::call::start_response::StartResponse;
 use crate::call::string_cache::StringCache;
 
 /// Caches that are kept.
-const MOST: usize = 256;
+const MAX_CACHES: usize = 256;
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct ThreadCache {
     pub(crate) strings: StringCache,
@@ -33,7 +32,7 @@ impl ThreadCaches {
 
     pub(crate) fn put_back(&self, cache: ThreadCache) {
         let mut caches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if caches.len() < MOST {
+        if caches.len() < MAX_CACHES {
             caches.push(cache);
         }
     }

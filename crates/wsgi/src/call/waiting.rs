@@ -15,10 +15,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tailrace_server::{Exchange, Sent};
 
-use crate::call::shared_body::{OtherReader, Reading};
+use crate::call::shared_body::{OtherReader, PendingRead};
 use crate::ffi::thread;
 
-/// See the module. Called attached, with neither a lock nor a borrow held, but for the lock in a [`Reading`]: other
+/// Called attached, with neither a lock nor a borrow held, but for the lock in a [`PendingRead`]: other
 /// requests may run on the same thread before a call returns.
 pub(crate) trait Waits {
     /// True if a large block of this response is sent with the interpreter held.
@@ -35,7 +35,7 @@ pub(crate) trait Waits {
     ///
     /// # Errors
     /// The body cannot be read, or what was raised in the waiting code.
-    fn read_body<'py>(&self, py: Python<'py>, reading: Reading<'_>) -> PyResult<Bound<'py, PyBytes>>;
+    fn read_body<'py>(&self, py: Python<'py>, reading: PendingRead<'_>) -> PyResult<Bound<'py, PyBytes>>;
 
     /// Another reader is in the middle of a read of the same body. `Ok`: the caller blocks until that is over.
     ///
@@ -73,7 +73,7 @@ pub(crate) fn set_here(waits: &'static dyn Waits) {
 /// Blocks until the client's queue has room, or the client has left.
 pub(crate) fn block_for_room(py: Python<'_>, exchange: &mut Exchange) -> Sent {
     loop {
-        match thread::release(py, || exchange.wait()) {
+        match thread::release(py, || exchange.response_mut().wait()) {
             Sent::Full => {}
             sent => return sent,
         }
@@ -92,7 +92,7 @@ impl Waits for Blocking {
         Ok(block_for_room(py, exchange))
     }
 
-    fn read_body<'py>(&self, py: Python<'py>, reading: Reading<'_>) -> PyResult<Bound<'py, PyBytes>> {
+    fn read_body<'py>(&self, py: Python<'py>, reading: PendingRead<'_>) -> PyResult<Bound<'py, PyBytes>> {
         reading.blocking(py)
     }
 

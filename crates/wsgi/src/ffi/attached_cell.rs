@@ -11,7 +11,6 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::Python;
 
-/// See the module.
 pub(crate) struct AttachedCell<T> {
     #[cfg(not(Py_GIL_DISABLED))]
     value: RefCell<T>,

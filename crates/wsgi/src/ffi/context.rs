@@ -3,11 +3,11 @@
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// An entered copy of the calling thread's context. [`Context::leave`] leaves it; so does the drop, when the thread
-/// unwinds.
-pub(crate) struct Context<'py>(Option<Bound<'py, PyAny>>);
+/// An entered copy of the calling thread's context. [`EnteredContext::leave`] leaves it; so does the drop, when the
+/// thread unwinds.
+pub(crate) struct EnteredContext<'py>(Option<Bound<'py, PyAny>>);
 
-impl<'py> Context<'py> {
+impl<'py> EnteredContext<'py> {
     /// Copies the context of the calling thread and enters the copy.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl<'py> Context<'py> {
     }
 }
 
-impl Drop for Context<'_> {
+impl Drop for EnteredContext<'_> {
     fn drop(&mut self) {
         drop(self.exit());
     }

@@ -3,7 +3,7 @@
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
-use tailrace_server::{clock, usage};
+use tailrace_os::{clock, usage};
 
 /// The calling thread, as CPython numbers it. Not `threading.get_ident`, which gevent replaces.
 #[inline]

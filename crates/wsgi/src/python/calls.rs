@@ -5,7 +5,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyIterator;
-use tailrace_server::process::Process;
+use tailrace_os::process::Process;
 
 use crate::ffi;
 use crate::python::forks;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Instant;
 
 use pyo3::prelude::*;
-use tailrace_server::{clock, usage};
+use tailrace_os::{clock, usage};
 
 thread_local! {
     static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };

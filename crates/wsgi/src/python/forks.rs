@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use tailrace_server::process::{Process, end_process};
+use tailrace_os::process::{Process, end_process};
 
 /// In a child: the greenlet that forked it. Only attached threads take the lock, and none releases the interpreter
 /// while it holds the lock.

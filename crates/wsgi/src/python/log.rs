@@ -11,7 +11,8 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
-use tailrace_server::{Level, catch, write_stderr};
+use tailrace_observe::level::Level;
+use tailrace_os::panics::{catch, write_stderr};
 
 use crate::ffi;
 use crate::python::exceptions::is_interruption;
@@ -78,8 +79,7 @@ impl LogQueue {
         let start = || {
             let (sender, receiver) = sync_channel::<(Level, String)>(WAITING_LINES);
             let waiting = Arc::clone(&self.waiting);
-            // If no thread can be started, the receiver is dropped, and lines are lost.
-            let _ = thread::Builder::new().name(String::from("tailrace-log")).spawn(move || {
+            thread::Builder::new().name(String::from("tailrace-log")).spawn(move || {
                 while let Ok((level, message)) = receiver.recv() {
                     memory::await_attaching();
                     match catch(|| Python::try_attach(|py| log(py, level, &message, None))) {
@@ -90,12 +90,16 @@ impl LogQueue {
                     *count(&waiting) -= 1;
                     waiting.1.notify_all();
                 }
-            });
-            sender
+            })?;
+            Ok(sender)
         };
         let mut waiting = count(&self.waiting);
-        let is_sent = self.thread.send(start, |sender| sender.try_send((level, message.to_owned())).is_ok());
-        *waiting += usize::from(is_sent);
+        let send = |sender: &SyncSender<_>| sender.try_send((level, message.to_owned())).is_ok();
+        let without = "such lines of the log are written to standard error";
+        match self.thread.send(start, send, without, write_stderr) {
+            Some(is_sent) => *waiting += usize::from(is_sent),
+            None => write_stderr(message),
+        }
     }
 
     /// Ends the thread.

@@ -8,11 +8,11 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use tailrace_server::{allocator, catch, clock, write_stderr};
+use tailrace_os::panics::{catch, write_stderr};
+use tailrace_os::{allocator, clock};
 
 use crate::ffi::thread;
 
@@ -28,9 +28,8 @@ const TRIM_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::
 /// The pause is this many times the duration of the last trim, which walks the whole heap.
 const PAUSES: u32 = 20;
 
-static THREAD: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
-/// The thread is to end.
-static ENDS: AtomicBool = AtomicBool::new(false);
+/// The thread runs.
+static RUNS: Mutex<bool> = Mutex::new(false);
 /// References wait until a thread attaches.
 static WAITING: AtomicBool = AtomicBool::new(false);
 /// Bytes freed since the last trim.
@@ -43,25 +42,12 @@ static NEWS: Condvar = Condvar::new();
 /// # Errors
 /// No thread can be started.
 pub(crate) fn start() -> io::Result<()> {
-    let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
-    if thread.is_none() {
-        ENDS.store(false, Ordering::Release);
-        let name = String::from("tailrace-memory");
-        *thread = Some(std::thread::Builder::new().name(name).stack_size(256 * 1024).spawn(run)?);
+    let mut runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*runs {
+        std::thread::Builder::new().name(String::from("tailrace-memory")).stack_size(256 * 1024).spawn(run)?;
+        *runs = true;
     }
     Ok(())
-}
-
-/// Ends the thread, before the process forks others that serve. Call it without the interpreter, for which the thread
-/// may wait.
-pub(crate) fn end() {
-    let thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(thread) = thread {
-        ENDS.store(true, Ordering::Release);
-        notify();
-        // A panic of the thread has been reported.
-        let _ = thread.join();
-    }
 }
 
 /// Waits until there is memory for a native thread to attach. The thread calls it before it attaches.
@@ -98,9 +84,6 @@ fn run() {
     let mut pause: Option<Instant> = None;
     loop {
         await_news(pause);
-        if ENDS.load(Ordering::Acquire) {
-            return;
-        }
         std::thread::sleep(GATHER);
         if WAITING.swap(false, Ordering::AcqRel) {
             await_attaching();
@@ -126,7 +109,7 @@ fn run() {
 /// Returns when references wait, when a trim is due, or at the end of the pause after the last one.
 fn await_news(pause: Option<Instant>) {
     let mut guard = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    while !WAITING.load(Ordering::Acquire) && !ENDS.load(Ordering::Acquire) {
+    while !WAITING.load(Ordering::Acquire) {
         let Some(end) = pause else {
             if FREED.load(Ordering::Acquire) >= WORTH {
                 return;

@@ -12,7 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
 
 /// What a header field does to `environ`.
-pub(crate) enum Role<'a> {
+pub(crate) enum FieldRole<'a> {
     /// It is the value of this key.
     Key(&'a Py<PyString>),
     /// Its name is not in the table: the key has to be made by [`environ_name`].
@@ -50,7 +50,7 @@ macro_rules! names {
         pub(crate) struct Names {
             $(pub(crate) $field: Py<PyString>,)*
             methods: Vec<(&'static [u8], Py<PyString>)>,
-            headers: Box<[Option<Entry>; SLOTS]>,
+            headers: Box<[Option<HeaderName>; SLOTS]>,
         }
 
         impl Names {
@@ -102,7 +102,7 @@ names! {
     wsgi_url_scheme = "wsgi.url_scheme",
     wsgi_input = "wsgi.input",
     delivery = "tailrace.delivery",
-    client_gone = "tailrace.client_gone",
+    client_disconnected = "tailrace.client_disconnected",
     set_deadline = "tailrace.set_deadline",
     on_disconnect = "tailrace.on_disconnect",
     early_hints = "wsgi.early_hints",
@@ -131,7 +131,7 @@ names! {
     code = "__code__",
 }
 
-struct Entry {
+struct HeaderName {
     name: &'static [u8],
     key: Option<Py<PyString>>,
 }
@@ -150,18 +150,18 @@ impl Names {
     }
 
     /// What a header field of this name does.
-    pub(crate) fn header(&self, name: &[u8]) -> Role<'_> {
+    pub(crate) fn header(&self, name: &[u8]) -> FieldRole<'_> {
         let mut slot = slot_of(name);
         while let Some(entry) = &self.headers[slot] {
             if entry.name.eq_ignore_ascii_case(name) {
                 return match &entry.key {
-                    Some(key) => Role::Key(key),
-                    None => Role::Nothing,
+                    Some(key) => FieldRole::Key(key),
+                    None => FieldRole::Nothing,
                 };
             }
             slot = (slot + 1) % SLOTS;
         }
-        Role::Unknown
+        FieldRole::Unknown
     }
 }
 
@@ -190,9 +190,9 @@ fn slot_of(name: &[u8]) -> usize {
     mixed % SLOTS
 }
 
-fn table(py: Python<'_>) -> Box<[Option<Entry>; SLOTS]> {
+fn table(py: Python<'_>) -> Box<[Option<HeaderName>; SLOTS]> {
     let mut table = Box::new([const { None }; SLOTS]);
-    let mut enter = |entry: Entry| {
+    let mut enter = |entry: HeaderName| {
         let mut slot = slot_of(entry.name);
         while table[slot].is_some() {
             slot = (slot + 1) % SLOTS;
@@ -204,10 +204,10 @@ fn table(py: Python<'_>) -> Box<[Option<Entry>; SLOTS]> {
         if key != "CONTENT_TYPE" {
             key.insert_str(0, "HTTP_");
         }
-        enter(Entry { name: name.as_bytes(), key: Some(PyString::intern(py, &key).unbind()) });
+        enter(HeaderName { name: name.as_bytes(), key: Some(PyString::intern(py, &key).unbind()) });
     }
     for name in [&b"content-length"[..], b"transfer-encoding", b"host", b"proxy"] {
-        enter(Entry { name, key: None });
+        enter(HeaderName { name, key: None });
     }
     table
 }
@@ -219,7 +219,7 @@ mod tests {
 
     fn key(py: Python<'_>, name: &str) -> Option<String> {
         match names(py).header(name.as_bytes()) {
-            Role::Key(key) => Some(key.to_string()),
+            FieldRole::Key(key) => Some(key.to_string()),
             _ => None,
         }
     }
@@ -242,10 +242,10 @@ mod tests {
     fn some_headers_make_no_key() {
         Python::attach(|py| {
             for name in ["PROXY", "Host", "Content-Length", "transfer-encoding"] {
-                assert!(matches!(names(py).header(name.as_bytes()), Role::Nothing), "{name}");
+                assert!(matches!(names(py).header(name.as_bytes()), FieldRole::Nothing), "{name}");
             }
-            assert!(matches!(names(py).header(b"X-Unheard-Of"), Role::Unknown));
-            assert!(matches!(names(py).header(b""), Role::Unknown));
+            assert!(matches!(names(py).header(b"X-Unheard-Of"), FieldRole::Unknown));
+            assert!(matches!(names(py).header(b""), FieldRole::Unknown));
         });
     }
 

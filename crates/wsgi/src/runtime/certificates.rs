@@ -7,24 +7,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tailrace_tls::Fault;
+use tailrace_tls::TlsFault;
 use tailrace_tls::certificate::{CertificateFacts, CertificateFiles};
 use tailrace_tls::client::ClientCertificates;
-use tailrace_tls::config::{Certificates as Served, Refreshed, SECRET, Settings};
+use tailrace_tls::config::{Certificates, Refreshed, SECRET, TlsSettings};
 
 /// File, names, and when it begins and ceases to be valid.
 type Facts = (String, Vec<String>, f64, f64);
 
-/// See the module.
 #[pyclass(frozen, name = "Certificates", module = "tailrace._tailrace")]
-pub(crate) struct Certificates {
-    pub(crate) served: Arc<Served>,
+pub(crate) struct PythonCertificates {
+    pub(crate) served: Arc<Certificates>,
     facts: std::sync::Mutex<Vec<CertificateFacts>>,
 }
 
 #[pymethods]
-impl Certificates {
-    /// Reads certificates. files: chain, key and OCSP response of each; a key that is None is in the file of the chain.
+impl PythonCertificates {
+    /// Reads certificates. files: chain and key of each; a key that is None is in the file of the chain.
     /// password: the file with the password of encrypted keys. client_ca: the file with the authorities of clients;
     /// None: clients are not asked for a certificate. ticket_secret: 32 bytes that all workers share. Raises ValueError
     /// with a sentence that names the file.
@@ -32,22 +31,21 @@ impl Certificates {
     #[pyo3(signature = (files, ticket_secret, *, password=None, only_1_3=false, client_ca=None, client_is_required=false))]
     fn new(
         py: Python<'_>,
-        files: Vec<(PathBuf, Option<PathBuf>, Option<PathBuf>)>,
+        files: Vec<(PathBuf, Option<PathBuf>)>,
         ticket_secret: [u8; SECRET],
         password: Option<PathBuf>,
         only_1_3: bool,
         client_ca: Option<PathBuf>,
         client_is_required: bool,
     ) -> PyResult<Self> {
-        let certificates: Vec<_> =
-            files.into_iter().map(|(chain, key, ocsp)| CertificateFiles { chain, key, ocsp }).collect();
+        let certificates: Vec<_> = files.into_iter().map(|(chain, key)| CertificateFiles { chain, key }).collect();
         if certificates.is_empty() {
             return Err(PyValueError::new_err("there must be a certificate"));
         }
         let clients = client_ca.map(|authority| ClientCertificates { authority, is_required: client_is_required });
-        let settings = Settings { certificates, password, only_1_3, clients, ticket_secret };
+        let settings = TlsSettings { certificates, password, only_1_3, clients, ticket_secret };
         let (served, facts) =
-            py.detach(|| Served::load(settings)).map_err(|Fault(text)| PyValueError::new_err(text))?;
+            py.detach(|| Certificates::load(settings)).map_err(|TlsFault(text)| PyValueError::new_err(text))?;
         Ok(Self { served: Arc::new(served), facts: facts.into() })
     }
 
@@ -62,17 +60,15 @@ impl Certificates {
             .collect()
     }
 
-    /// Reads the files again if they have changed. True: new connections get what they say. None: they have not changed.
-    /// Raises ValueError, once for each change, when they cannot be used; what was served before still is.
-    fn refresh(&self, py: Python<'_>) -> PyResult<Option<bool>> {
-        match py.detach(|| self.served.refresh()) {
-            Refreshed::Unchanged => Ok(None),
-            Refreshed::Renewed(facts) => {
-                *self.facts.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = facts;
-                Ok(Some(true))
-            }
-            Refreshed::Kept(Fault(text)) => Err(PyValueError::new_err(text)),
+    /// Reads the files again that have changed. Returns whether new connections get what they say, and a sentence for
+    /// each that cannot be used, once for each change; what was served by it before still is.
+    fn refresh(&self, py: Python<'_>) -> (bool, Vec<String>) {
+        let Refreshed { renewed, faults } = py.detach(|| self.served.refresh());
+        let is_renewed = renewed.is_some();
+        if let Some(facts) = renewed {
+            *self.facts.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = facts;
         }
+        (is_renewed, faults.into_iter().map(|TlsFault(text)| text).collect())
     }
 }
 
@@ -86,5 +82,5 @@ fn unix(time: SystemTime) -> f64 {
 /// A certificate for development and its key, in PEM, for these names. Raises ValueError.
 #[pyfunction]
 pub(crate) fn self_signed(names: Vec<String>) -> PyResult<(String, String)> {
-    tailrace_tls::self_signed::self_signed(names).map_err(|Fault(text)| PyValueError::new_err(text))
+    tailrace_tls::self_signed::self_signed(names).map_err(|TlsFault(text)| PyValueError::new_err(text))
 }

@@ -13,7 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use tailrace_server::{Level, Outcome, Overdue, Server, catch, clock};
+use tailrace_observe::level::Level;
+use tailrace_os::clock;
+use tailrace_os::panics::catch;
+use tailrace_server::{Overdue, Server, TimeOut};
 
 use crate::ffi;
 use crate::python::exceptions::RequestTimeout;
@@ -43,14 +46,14 @@ impl DeadlineThread {
         let start = || {
             let (sender, receiver) = channel();
             let lines = self.lines.clone();
-            // If no thread can be started, the receiver is dropped: the client has its response, and the request
-            // continues.
-            let _ = thread::Builder::new()
+            thread::Builder::new()
                 .name(String::from("tailrace-deadline"))
-                .spawn(move || end_requests(&receiver, &server, &lines));
-            sender
+                .spawn(move || end_requests(&receiver, &server, &lines))?;
+            Ok(sender)
         };
-        let _ = self.thread.send(start, |sender| sender.send(overdue));
+        let without = "requests past their deadline get their 504 and continue to run";
+        let refused = |line: &str| self.lines.send(Level::Error, line);
+        let _ = self.thread.send(start, |sender| sender.send(overdue), without, refused);
     }
 
     /// Ends the thread.
@@ -113,7 +116,7 @@ fn end_requests(receiver: &Receiver<Overdue>, server: &Weak<Server>, lines: &Log
 
 /// Logs the stack of a request's thread, and raises the exception in it.
 fn begin(py: Python<'_>, server: &Server, overdue: &Overdue, lines: &LogQueue) {
-    let outcome = outcome_text(overdue.outcome);
+    let outcome = outcome_text(overdue.time_out);
     let seconds = clock::since(overdue.since).as_secs_f64();
     let mut message =
         format!("{}: past its deadline after {seconds:.3} s in the application; {outcome}", overdue.request);
@@ -130,11 +133,11 @@ fn begin(py: Python<'_>, server: &Server, overdue: &Overdue, lines: &LogQueue) {
 }
 
 /// The outcome of the response, for a log line.
-pub(crate) fn outcome_text(outcome: Outcome) -> &'static str {
+pub(crate) fn outcome_text(outcome: TimeOut) -> &'static str {
     match outcome {
-        Outcome::Answered => "the client got 504",
-        Outcome::BrokenOff => "its response was aborted",
-        Outcome::Over => "its response is complete, but the application still runs",
+        TimeOut::Answered => "the response is 504",
+        TimeOut::BrokenOff => "the response was aborted",
+        TimeOut::Over => "the response has ended, but the application still runs",
     }
 }
 

@@ -14,7 +14,11 @@ use std::time::{Duration, SystemTime};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
-use tailrace_server::{Level, Record, Request, catch, client_text, clock, write_stderr};
+use tailrace_observe::level::Level;
+use tailrace_observe::record::Record;
+use tailrace_os::clock;
+use tailrace_os::panics::{catch, write_stderr};
+use tailrace_server::{Request, client_text};
 
 use crate::call::start_response::delivery;
 use crate::python::late_thread::LateThread;
@@ -26,6 +30,8 @@ const WAITING: usize = 10_000;
 const WAITING_BYTES: usize = 8 << 20;
 /// Records that are given to Python before other threads may take the interpreter.
 const BATCH: usize = 100;
+/// What does not happen without the thread.
+const WITHOUT: &str = "tailrace.on_delivery and --access-log logging get no records";
 
 static FOLLOWER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static IS_FOLLOWED: AtomicBool = AtomicBool::new(false);
@@ -46,7 +52,7 @@ pub(crate) fn are_followed() -> bool {
 }
 
 /// One response that is over.
-struct Delivery {
+struct FinishedResponse {
     method: String,
     target: String,
     client: String,
@@ -57,7 +63,7 @@ struct Delivery {
     line: Option<String>,
 }
 
-impl Delivery {
+impl FinishedResponse {
     /// The bytes of its texts.
     fn bytes(&self) -> usize {
         let line = self.line.as_ref().map_or(0, String::capacity);
@@ -68,24 +74,23 @@ impl Delivery {
 
 /// Records that were sent and that Python does not have yet.
 #[derive(Default)]
-struct Waiting {
+struct Untaken {
     records: usize,
     bytes: usize,
 }
 
 /// What the thread shares with those that send.
 #[derive(Default)]
-struct Shared {
-    waiting: Mutex<Waiting>,
+struct DeliveryQueue {
+    waiting: Mutex<Untaken>,
     taken: Condvar,
     dropped: AtomicU64,
 }
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct Deliveries {
-    thread: LateThread<SyncSender<Delivery>>,
-    shared: Arc<Shared>,
+    thread: LateThread<SyncSender<FinishedResponse>>,
+    shared: Arc<DeliveryQueue>,
 }
 
 impl Deliveries {
@@ -94,14 +99,13 @@ impl Deliveries {
         let start = || {
             let (sender, receiver) = sync_channel(WAITING);
             let shared = self.shared.clone();
-            // If no thread can be started, the receiver is dropped, and records are lost.
-            let _ = thread::Builder::new()
+            thread::Builder::new()
                 .name(String::from("tailrace-records"))
-                .spawn(move || give_each(&receiver, &shared));
-            sender
+                .spawn(move || give_each(&receiver, &shared))?;
+            Ok(sender)
         };
         let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
-        let delivery = Delivery {
+        let delivery = FinishedResponse {
             method: text(request.head.method.of(&request.bytes)),
             target: text(request.head.target.of(&request.bytes)),
             client: client_text(request.peer.client),
@@ -113,7 +117,9 @@ impl Deliveries {
         };
         let mut waiting = lock(&self.shared);
         let bytes = waiting.bytes + delivery.bytes();
-        if bytes <= WAITING_BYTES && self.thread.send(start, |sender| sender.try_send(delivery).is_ok()) {
+        let has_room = bytes <= WAITING_BYTES;
+        let send = || self.thread.send(start, |sender| sender.try_send(delivery).is_ok(), WITHOUT, write_stderr);
+        if has_room && send() == Some(true) {
             waiting.records += 1;
             waiting.bytes = bytes;
         } else {
@@ -132,11 +138,11 @@ impl Deliveries {
     }
 }
 
-fn lock(shared: &Shared) -> MutexGuard<'_, Waiting> {
+fn lock(shared: &DeliveryQueue) -> MutexGuard<'_, Untaken> {
     shared.waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn give_each(deliveries: &Receiver<Delivery>, shared: &Shared) {
+fn give_each(deliveries: &Receiver<FinishedResponse>, shared: &DeliveryQueue) {
     let mut has_said = false;
     while let Ok(first) = deliveries.recv() {
         let batch: Vec<_> = std::iter::once(first).chain(deliveries.try_iter().take(BATCH - 1)).collect();
@@ -163,13 +169,13 @@ fn give_each(deliveries: &Receiver<Delivery>, shared: &Shared) {
         }
         let mut waiting = lock(shared);
         waiting.records -= batch.len();
-        waiting.bytes -= batch.iter().map(Delivery::bytes).sum::<usize>();
+        waiting.bytes -= batch.iter().map(FinishedResponse::bytes).sum::<usize>();
         drop(waiting);
         shared.taken.notify_all();
     }
 }
 
-fn give_one(py: Python<'_>, given: &Delivery) -> PyResult<()> {
+fn give_one(py: Python<'_>, given: &FinishedResponse) -> PyResult<()> {
     let Some(follower) = FOLLOWER.get(py) else { return Ok(()) };
     let dict = PyDict::new(py);
     dict.set_item("method", &given.method)?;

@@ -6,13 +6,16 @@
 //! thread of a request hold the interpreter when they check which request is running, so the exception never reaches the
 //! next request.
 
+use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 
 use pyo3::prelude::*;
-use tailrace_server::process::Process;
-use tailrace_server::{Disconnected, Level, Server, catch};
+use tailrace_observe::level::Level;
+use tailrace_os::panics::catch;
+use tailrace_os::process::Process;
+use tailrace_server::{Disconnected, Server};
 
 use crate::call::subscriptions::Subscriptions;
 use crate::ffi;
@@ -39,21 +42,22 @@ impl DisconnectThread {
         let start = || {
             let (subscriptions, lines) = (self.subscriptions.clone(), self.lines.clone());
             let (other_server, other_lines) = (server.clone(), self.lines.clone());
-            let subscribed = self.subscriptions.clone();
             let callers = start("tailrace-calling", move |receiver| {
                 let call_each = |py: Python<'_>, all: &[Disconnected], _: &Server| {
                     all.iter().for_each(|each| call_back(py, *each, &subscriptions));
                 };
                 handle(receiver, &other_server, &other_lines, call_each);
-            });
+            })?;
             start("tailrace-leaving", move |receiver| {
                 handle(receiver, &server, &lines, |py, all, server| {
-                    all.iter().for_each(|each| cancel(py, *each, server, &subscribed));
+                    all.iter().for_each(|each| cancel(py, *each, server));
                     all.iter().for_each(|each| _ = callers.send(*each));
                 });
             })
         };
-        let _ = self.thread.send(start, |sender| sender.send(disconnected));
+        let without = "requests whose clients have disconnected are not cancelled, and their callbacks are not called";
+        let refused = |line: &str| self.lines.send(Level::Error, line);
+        let _ = self.thread.send(start, |sender| sender.send(disconnected), without, refused);
     }
 
     /// Ends the threads.
@@ -62,11 +66,11 @@ impl DisconnectThread {
     }
 }
 
-/// Starts a thread, and returns where it gets requests from. If none can be started, they continue.
-fn start(name: &str, work: impl FnOnce(&Receiver<Disconnected>) + Send + 'static) -> Sender<Disconnected> {
+/// Starts a thread, and returns the sender of its requests.
+fn start(name: &str, work: impl FnOnce(&Receiver<Disconnected>) + Send + 'static) -> io::Result<Sender<Disconnected>> {
     let (sender, receiver) = channel();
-    let _ = thread::Builder::new().name(name.to_owned()).spawn(move || work(&receiver));
-    sender
+    thread::Builder::new().name(name.to_owned()).spawn(move || work(&receiver))?;
+    Ok(sender)
 }
 
 /// Has `work` done for requests that still run, with the interpreter, until their sender is gone.
@@ -95,16 +99,9 @@ fn handle(
     }
 }
 
-fn cancel(py: Python<'_>, disconnected: Disconnected, server: &Server, subscriptions: &Subscriptions) {
+fn cancel(py: Python<'_>, disconnected: Disconnected, server: &Server) {
     let Disconnected { slot, serial, thread, is_cancelled } = disconnected;
-    if !is_cancelled {
-        return;
-    }
-    for each in subscriptions.of(py, (slot, serial)) {
-        let _ = each.call_method0(py, "claim");
-    }
-    // The claims may have run Python code of other threads.
-    if server.is_cancellable(slot, serial) {
+    if is_cancelled && server.is_cancellable(slot, serial) {
         ffi::thread::raise_in(thread, &py.get_type::<ClientDisconnected>());
     }
 }

@@ -3,17 +3,18 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tailrace_http::query::QueryMasking;
-use tailrace_server::{Ended, client_text};
+use tailrace_observe::ended::EndedResponse;
+use tailrace_server::client_text;
 
 /// The id of a request, if it has one.
 pub(super) fn id_of(id: &[u8]) -> Option<String> {
     (!id.is_empty()).then(|| id.escape_ascii().to_string())
 }
 
-/// A response that is over as Python sees it. `now`: by the clock of [`Ended::at`].
+/// A response that is over as Python sees it. `now`: by the clock of [`EndedResponse::at`].
 pub(super) fn ended_dict<'py>(
     py: Python<'py>,
-    ended: &Ended,
+    ended: &EndedResponse,
     now: u64,
     masking: QueryMasking,
 ) -> PyResult<Bound<'py, PyDict>> {
@@ -21,7 +22,7 @@ pub(super) fn ended_dict<'py>(
     dict.set_item("method", ended.method.escape_ascii().to_string())?;
     dict.set_item("target", masking.shown(&ended.target).escape_ascii().to_string())?;
     let path = origin_form(&ended.target).split(|byte| *byte == b'?').next().unwrap_or_default();
-    dict.set_item("endpoint", tailrace_server::endpoint_name(&ended.method, path).escape_ascii().to_string())?;
+    dict.set_item("endpoint", tailrace_observe::endpoints::name_of(&ended.method, path).escape_ascii().to_string())?;
     dict.set_item("request_id", id_of(&ended.id))?;
     dict.set_item("client", client_text(ended.peer))?;
     dict.set_item("status", ended.status)?;

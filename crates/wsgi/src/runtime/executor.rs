@@ -8,7 +8,7 @@ use tailrace_server::{Disconnected, Overdue, Server, Slow};
 use crate::call::exception_policy::ExceptionPolicy;
 use crate::python::stack;
 
-/// See the module; implemented in `threads.rs`, `greenlets.rs` and `inline.rs`.
+/// Where the application runs, as Python sees it: implemented in `threads.rs`, `greenlets.rs` and `inline.rs`.
 pub(crate) trait PythonExecutor: ExceptionPolicy {
     /// The server that the requests belong to. Called once, first.
     fn serve(&self, server: &Arc<Server>) {

@@ -12,9 +12,12 @@ use std::time::Duration;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use tailrace_server::{Greenlets, Level, Look, Overdue, Reports, Server, clock, usage};
+use tailrace_observe::level::Level;
+use tailrace_os::{clock, usage};
+use tailrace_server::{Application, Greenlets, Look, Overdue, Server};
 
 use crate::ffi::{references, thread};
+use crate::python::exceptions::os_error;
 use crate::python::forks::{self, used_in_child};
 use crate::python::memory;
 use crate::runtime::deadlines;
@@ -35,6 +38,7 @@ type Wakeups = (Vec<u64>, Vec<Late>, Vec<Leaving>, bool);
 #[pyclass(frozen, name = "GreenletRunner", module = "tailrace._tailrace")]
 pub(crate) struct GreenletRunner {
     server: Arc<Server>,
+    greenlets: Arc<Greenlets>,
     handler: Arc<PythonHandler>,
     /// The greenlet thread, as Python numbers it.
     thread: u64,
@@ -47,19 +51,23 @@ impl GreenletRunner {
     /// # Errors
     /// `RuntimeError` when another thread is, or requests do not run in greenlets.
     pub(crate) fn new(pause: Bound<'_, PyAny>, server: Arc<Server>, handler: Arc<PythonHandler>) -> PyResult<Self> {
-        let Some(greenlets) = server.greenlets() else {
+        let Some(greenlets) = server.greenlets().cloned() else {
             return Err(PyRuntimeError::new_err("the executor is not \"greenlets\": start() or run_here() serves"));
         };
-        if !greenlets.wakeup().settle_here() {
+        if !greenlets.wakeup().try_claim() {
             return Err(PyRuntimeError::new_err("the server has a greenlet runner already"));
         }
         handler.executor().prepare(pause.py())?;
         pausing::pause_here(pause.unbind());
-        Ok(Self { server, handler, thread: thread::ident(), started: AtomicBool::new(false) })
+        Ok(Self { server, greenlets, handler, thread: thread::ident(), started: AtomicBool::new(false) })
     }
 
-    fn greenlets(&self) -> PyResult<&Arc<Greenlets>> {
-        self.server.greenlets().ok_or_else(|| PyRuntimeError::new_err("the executor is not \"greenlets\""))
+    /// `None` in a child that the application has forked: its only thread is the one that forked, and a thread of the
+    /// parent may have held any lock of the core at that moment. Python reaches the core's greenlets through here alone,
+    /// and a child has no thread of the core. So the core itself looks for forks only where a request's own calls end,
+    /// in the wake-ups.
+    fn greenlets(&self) -> Option<&Arc<Greenlets>> {
+        (!self.server.is_forked_child()).then_some(&self.greenlets)
     }
 }
 
@@ -80,29 +88,26 @@ impl GreenletRunner {
         if self.started.swap(true, Ordering::AcqRel) {
             return Err(PyRuntimeError::new_err("the server has already been started"));
         }
-        memory::start()?;
+        memory::start().map_err(os_error)?;
         let server = self.server.clone();
-        std::thread::Builder::new().name(String::from("tailrace-io")).spawn(move || server.run())?;
+        std::thread::Builder::new().name(String::from("tailrace-io")).spawn(move || server.run()).map_err(os_error)?;
         Ok(())
     }
 
     /// The wakeup: a descriptor that is readable when there are requests or `take` has something to return.
     fn fileno(&self) -> PyResult<i32> {
-        let descriptor =
-            self.greenlets()?.wakeup().descriptor().ok_or_else(|| used_in_child("the server's greenlet runner"))?;
-        Ok(descriptor.as_raw_fd())
+        let descriptor = self.greenlets().and_then(|greenlets| greenlets.wakeup().descriptor());
+        Ok(descriptor.ok_or_else(|| used_in_child("the server's greenlet runner"))?.as_raw_fd())
     }
 
     /// Answers the wake-up; the next `wants_greenlet` begins a slice of time for requests. Returns the tickets whose
     /// greenlets may continue, the requests past their deadline, those whose client has left, and whether the server has
     /// ended, which is returned once and last; None: there are only requests.
-    fn take(&self) -> PyResult<Option<Wakeups>> {
-        let wakeups = self.greenlets()?.take_wakeups();
-        Ok(wakeups.map(|wakeups| {
-            let late = wakeups.overdue.into_iter().map(late).collect();
-            let leaving = wakeups.disconnected.into_iter().map(|each| (each.slot, each.serial, each.is_cancelled));
-            (wakeups.tickets, late, leaving.collect(), wakeups.ended)
-        }))
+    fn take(&self) -> Option<Wakeups> {
+        let wakeups = self.greenlets()?.take_wakeups()?;
+        let late = wakeups.overdue.into_iter().map(late).collect();
+        let leaving = wakeups.disconnected.into_iter().map(|each| (each.slot, each.serial, each.is_cancelled));
+        Some((wakeups.tickets, late, leaving.collect(), wakeups.ended))
     }
 
     /// What is to be called because the client of this request has left.
@@ -112,20 +117,21 @@ impl GreenletRunner {
     }
 
     /// Makes that descriptor readable: `take` is called again. Any thread.
-    fn wake(&self) -> PyResult<()> {
-        self.greenlets()?.wakeup().wake();
-        Ok(())
+    fn wake(&self) {
+        if let Some(greenlets) = self.greenlets() {
+            greenlets.wakeup().wake();
+        }
     }
 
     /// Whether to switch to a worker greenlet: requests wait, another one may run, and the slice is not over (if it is,
     /// the greenlet thread is woken again).
     fn wants_greenlet(&self) -> bool {
-        self.greenlets().is_ok_and(|greenlets| greenlets.wants_worker())
+        self.greenlets().is_some_and(|greenlets| greenlets.wants_worker())
     }
 
     /// A runner slot for a new worker greenlet; None: there are no more.
     fn take_slot(&self) -> Option<usize> {
-        self.greenlets().ok()?.take_slot()
+        self.greenlets()?.take_slot()
     }
 
     /// Runs requests in the calling greenlet, `runner`, while there are any and `is_as_new` holds for it. False: the
@@ -134,7 +140,7 @@ impl GreenletRunner {
     /// application 0.76.
     #[pyo3(signature = (slot, runner, /))]
     fn run_requests(&self, py: Python<'_>, slot: usize, runner: &Bound<'_, PyAny>) -> bool {
-        let (Ok(greenlets), references) = (self.greenlets(), references::count(runner)) else { return false };
+        let (Some(greenlets), references) = (self.greenlets(), references::count(runner)) else { return true };
         let Some(mut turn) = greenlets.turn(slot) else { return true };
         // `references` includes those of the code that has switched to this greenlet. Once the hub has run meanwhile,
         // that code may hold them no longer, and the number cannot be compared: the greenlet parks after its request,
@@ -142,10 +148,10 @@ impl GreenletRunner {
         let turns = greenlets.turns();
         let address = runner.as_ptr().addr();
         usage::begin_greenlet(address, clock::now());
-        let goes_on =
+        let flow =
             self.handler.run_requests(py, &mut turn, || turns == greenlets.turns() && is_as_new(runner, references));
         usage::end_greenlet(address);
-        goes_on
+        flow.is_continue()
     }
 
     /// The KeyboardInterrupt that went through the application and made `run_requests` return False; returned once. The
@@ -157,7 +163,7 @@ impl GreenletRunner {
     /// The worker greenlet of this runner slot has ended.
     #[pyo3(signature = (slot, /))]
     fn give_slot_back(&self, slot: usize) {
-        if let Ok(greenlets) = self.greenlets() {
+        if let Some(greenlets) = self.greenlets() {
             greenlets.give_slot_back(slot);
         }
     }
@@ -211,8 +217,10 @@ impl GreenletRunner {
     }
 
     /// The requests past their deadline that `take` has not returned yet. Any thread.
-    fn overdue(&self) -> PyResult<Vec<Late>> {
-        Ok(self.greenlets()?.wakeup().overdue().into_iter().map(late).collect())
+    fn overdue(&self) -> Vec<Late> {
+        self.greenlets()
+            .map(|greenlets| greenlets.wakeup().overdue().into_iter().map(late).collect())
+            .unwrap_or_default()
     }
 
     /// Waits, with the interpreter released, until a wake-up is unanswered for `age` seconds: (wake-up, seconds).
@@ -223,7 +231,7 @@ impl GreenletRunner {
         if age.is_nan() || age < 0.0 {
             return Err(PyValueError::new_err("age must be a number of seconds"));
         }
-        let greenlets = self.greenlets()?;
+        let Some(greenlets) = self.greenlets() else { return Ok((-1, 0.0)) };
         let age = Duration::try_from_secs_f64(age).unwrap_or(Duration::MAX);
         Ok(match py.detach(|| greenlets.wakeup().watch(age, wakeup, || greenlets.is_busy())) {
             // Measured again, because obtaining the interpreter may have taken long.
@@ -240,13 +248,15 @@ impl GreenletRunner {
     fn ping_every(&self, seconds: f64) -> PyResult<()> {
         let time = Duration::try_from_secs_f64(seconds)
             .map_err(|_| PyValueError::new_err("seconds must be a number that is not negative"))?;
-        self.greenlets()?.wakeup().ping_every(time);
+        if let Some(greenlets) = self.greenlets() {
+            greenlets.wakeup().ping_every(time);
+        }
         Ok(())
     }
 
     /// Counts the requests that worker greenlets began and ended. Any thread.
-    fn progress(&self) -> PyResult<u64> {
-        Ok(self.greenlets()?.progress())
+    fn progress(&self) -> u64 {
+        self.greenlets.progress()
     }
 
     /// Logs a line, "warning" or "error", without waiting for `logging`. Any thread.
@@ -280,7 +290,7 @@ pub(crate) fn note_switch(_event: &Bound<'_, PyAny>, greenlets: &Bound<'_, PyTup
 }
 
 fn late(overdue: Overdue) -> Late {
-    let outcome = deadlines::outcome_text(overdue.outcome);
+    let outcome = deadlines::outcome_text(overdue.time_out);
     (overdue.slot, overdue.serial, overdue.request, clock::since(overdue.since).as_secs_f64(), outcome)
 }
 

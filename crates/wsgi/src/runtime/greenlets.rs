@@ -13,20 +13,19 @@ use crate::call::subscriptions;
 use crate::python::log;
 use crate::python::names::names;
 use crate::runtime::executor::PythonExecutor;
-use crate::runtime::interruption::Interruption;
+use crate::runtime::interruption::KeptException;
 
-/// See the module.
 #[derive(Default)]
-pub(crate) struct Greenlets {
+pub(crate) struct GreenletPolicy {
     /// `greenlet.GreenletExit`.
     exit: OnceLock<Py<PyAny>>,
     /// The KeyboardInterrupt that the program on this thread is to raise.
-    interruption: Interruption,
+    interruption: KeptException,
     /// Answers where the greenlet of a runner slot is.
     explain: OnceLock<Py<PyAny>>,
 }
 
-impl ExceptionPolicy for Greenlets {
+impl ExceptionPolicy for GreenletPolicy {
     /// `GreenletExit` ends its greenlet. Python raises KeyboardInterrupt in the greenlet of the main thread that
     /// happens to run: it ends that greenlet, and is kept to be raised in the program.
     fn ends_runner(&self, py: Python<'_>, error: &PyErr) -> bool {
@@ -39,7 +38,7 @@ impl ExceptionPolicy for Greenlets {
     }
 }
 
-impl PythonExecutor for Greenlets {
+impl PythonExecutor for GreenletPolicy {
     /// Initializes everything now that is initialized once per process. If a greenlet did this, it could switch in the
     /// middle to another greenlet that needs the same value and would wait forever.
     fn prepare(&self, py: Python<'_>) -> PyResult<()> {

@@ -4,11 +4,14 @@
 //! throughout one turn.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tailrace_server::{Application, Disconnected, Level, Overdue, Record, Reports, Request, Server, Slow, Turn};
+use tailrace_observe::level::Level;
+use tailrace_observe::record::Record;
+use tailrace_server::{Application, Disconnected, Overdue, Request, Server, Slow, Turn};
 
 use crate::call::application::{CallingRunner, WsgiApplication};
 use crate::call::subscriptions::Subscriptions;
@@ -27,7 +30,6 @@ use crate::runtime::threads::ThreadPool;
 /// How long the end of the server waits for the lines of I/O threads to be logged.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// See the module.
 pub(crate) struct PythonHandler {
     application: WsgiApplication,
     executor: Arc<dyn PythonExecutor>,
@@ -66,11 +68,9 @@ impl Application for PythonHandler {
     }
 
     fn ask(&self) -> bool {
-        self.server.get().is_some_and(|server| self.probe.ask(server.clone()))
+        self.server.get().is_some_and(|server| self.probe.try_ask(server.clone(), &self.log))
     }
-}
 
-impl Reports for PythonHandler {
     fn log(&self, level: Level, message: &str) {
         self.log.send(level, message);
     }
@@ -173,26 +173,31 @@ impl PythonHandler {
         self.log.end();
     }
 
-    /// Runs requests until the turn is over, or until `goes_on` returns false after one. False: the runner must end,
-    /// because the application has raised an exception that concerns the runner, such as `GreenletExit`.
-    pub(crate) fn run_requests(&self, py: Python<'_>, turn: &mut Turn<'_>, goes_on: impl Fn() -> bool) -> bool {
+    /// Runs requests until the turn is over, or until `goes_on` returns false after one. `Break`: the runner must
+    /// end, because the application has raised an exception that concerns the runner, such as `GreenletExit`.
+    pub(crate) fn run_requests(
+        &self,
+        py: Python<'_>,
+        turn: &mut Turn<'_>,
+        goes_on: impl Fn() -> bool,
+    ) -> ControlFlow<()> {
         let mut cache = self.caches.take();
         let thread = ffi::thread::ident();
         turn.identify(thread);
-        let mut ends_runner = false;
+        let mut flow = ControlFlow::Continue(());
         while let Some(exchange) = turn.next() {
             // Attaching drops the Python objects that threads of the server have released.
             Python::attach(|_| ());
             let runner = CallingRunner { policy: &*self.executor, turn, thread };
-            ends_runner = self.application.run(py, &mut cache, exchange, &runner);
+            flow = self.application.run(py, &mut cache, exchange, &runner);
             if turn.interruption().is_some() {
                 ffi::thread::take_back(py, thread);
             }
-            if ends_runner || !goes_on() {
+            if flow.is_break() || !goes_on() {
                 break;
             }
         }
         self.caches.put_back(cache);
-        !ends_runner
+        flow
     }
 }

@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
-use tailrace_server::{Level, Server};
+use tailrace_observe::level::Level;
+use tailrace_server::Server;
 
 use crate::call::exception_policy::ExceptionPolicy;
 use crate::python::exceptions::is_interruption;
 use crate::python::log;
 use crate::runtime::executor::PythonExecutor;
-use crate::runtime::interruption::Interruption;
+use crate::runtime::interruption::KeptException;
 
-/// See the module.
 #[derive(Default)]
-pub(crate) struct Inline {
+pub(crate) struct InlinePolicy {
     /// Weak: the server owns the application, which owns this.
     server: OnceLock<Weak<Server>>,
     interrupt: OnceLock<Interrupt>,
     /// The exception that `run_here` raises at its end.
-    interruption: Interruption,
+    interruption: KeptException,
 }
 
 /// SIGINT.
@@ -51,13 +51,13 @@ impl Interrupt {
     }
 }
 
-impl Inline {
+impl InlinePolicy {
     fn server(&self) -> Option<Arc<Server>> {
         self.server.get().and_then(Weak::upgrade)
     }
 }
 
-impl ExceptionPolicy for Inline {
+impl ExceptionPolicy for InlinePolicy {
     fn ends_server(&self, py: Python<'_>, error: &PyErr) -> bool {
         // The application may raise SystemExit, too. The server's handler has stopped the server before it raises one.
         error.is_instance_of::<PyKeyboardInterrupt>(py)
@@ -86,7 +86,7 @@ impl ExceptionPolicy for Inline {
     }
 }
 
-impl PythonExecutor for Inline {
+impl PythonExecutor for InlinePolicy {
     fn prepare(&self, py: Python<'_>) -> PyResult<()> {
         let _ = self.interrupt.set(Interrupt::find(py)?);
         Ok(())

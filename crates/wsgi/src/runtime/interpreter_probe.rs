@@ -9,10 +9,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use pyo3::prelude::*;
+use tailrace_observe::level::Level;
 use tailrace_server::Server;
 
 use crate::ffi::thread as thread_state;
 use crate::python::late_thread::LateThread;
+use crate::python::log::LogQueue;
 
 /// Requests checks of the thread.
 #[derive(Default)]
@@ -22,17 +24,18 @@ pub(crate) struct InterpreterProbe {
 
 impl InterpreterProbe {
     /// From any thread; does not wait. False: no report will come.
-    pub(crate) fn ask(&self, server: Weak<Server>) -> bool {
+    pub(crate) fn try_ask(&self, server: Weak<Server>, lines: &LogQueue) -> bool {
         let start = || {
             let (sender, receiver) = channel();
-            // If no thread can be started, the receiver is dropped, and `ask` returns false from now on.
-            let _ = thread::Builder::new()
+            thread::Builder::new()
                 .name(String::from("tailrace-asks"))
                 .stack_size(256 * 1024)
-                .spawn(move || attach_for_each(&receiver));
-            sender
+                .spawn(move || attach_for_each(&receiver))?;
+            Ok(sender)
         };
-        self.thread.send(start, |sender| sender.send(server).is_ok())
+        let without = "a worker that hangs is not noticed";
+        let refused = |line: &str| lines.send(Level::Error, line);
+        self.thread.send(start, |sender| sender.send(server).is_ok(), without, refused).unwrap_or(false)
     }
 
     /// Ends the thread.

@@ -5,11 +5,10 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::PyErr;
 
-/// See the module.
 #[derive(Default)]
-pub(crate) struct Interruption(Mutex<Option<PyErr>>);
+pub(crate) struct KeptException(Mutex<Option<PyErr>>);
 
-impl Interruption {
+impl KeptException {
     /// Keeps an exception, unless one is kept already.
     pub(crate) fn keep(&self, error: PyErr) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);

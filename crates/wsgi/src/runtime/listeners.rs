@@ -4,13 +4,15 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tailrace_server::process::host_name;
-use tailrace_server::socket::local_address;
-use tailrace_server::{ListenerConfig, ListenerProtocol, ProxyHeader, descriptor};
+use tailrace_http::proxy_protocol::Versions;
+use tailrace_os::descriptor;
+use tailrace_os::process::host_name;
+use tailrace_os::socket::local_address;
+use tailrace_server::{ListenerConfig, ListenerProtocol};
 
-use crate::call::environ::Listener;
+use crate::call::environ::ShownListener;
 use crate::python::exceptions::os_error;
-use crate::runtime::certificates::Certificates;
+use crate::runtime::certificates::PythonCertificates;
 
 /// Duplicates the descriptors of listening sockets.
 ///
@@ -32,7 +34,7 @@ pub(crate) fn duplicate(descriptors: impl IntoIterator<Item = RawFd>) -> PyResul
 pub(crate) struct ListeningSocket {
     pub(crate) descriptor: RawFd,
     pub(crate) config: ListenerConfig,
-    pub(crate) certificates: Option<Py<Certificates>>,
+    pub(crate) certificates: Option<Py<PythonCertificates>>,
 }
 
 #[pymethods]
@@ -47,7 +49,7 @@ impl ListeningSocket {
         descriptor: RawFd,
         protocol: &str,
         proxy: Option<&str>,
-        certificates: Option<Py<Certificates>>,
+        certificates: Option<Py<PythonCertificates>>,
         redirect: Option<u16>,
     ) -> PyResult<Self> {
         let config = ListenerConfig { is_encrypted: certificates.is_some(), redirect, ..config_of(protocol, proxy)? };
@@ -66,10 +68,10 @@ fn config_of(protocol: &str, proxy: Option<&str>) -> PyResult<ListenerConfig> {
         other => return Err(PyValueError::new_err(format!("{other:?} is not a protocol of a listener"))),
     };
     let proxy = match proxy {
-        None => ProxyHeader::None,
-        Some("v1") => ProxyHeader::V1,
-        Some("v2") => ProxyHeader::V2,
-        Some("any") => ProxyHeader::Any,
+        None => None,
+        Some("v1") => Some(Versions::V1),
+        Some("v2") => Some(Versions::V2),
+        Some("any") => Some(Versions::Any),
         Some(other) => return Err(PyValueError::new_err(format!("{other:?} is not a version of the PROXY header"))),
     };
     Ok(ListenerConfig { protocol, proxy, is_encrypted: false, redirect: None })
@@ -77,7 +79,7 @@ fn config_of(protocol: &str, proxy: Option<&str>) -> PyResult<ListenerConfig> {
 
 /// What `environ` shows of a listener. `SERVER_NAME` and `SERVER_PORT` are never empty (PEP 3333): a wildcard address
 /// is replaced by the name of the host, a UNIX socket stands for "localhost" and the scheme's port.
-pub(crate) fn describe(socket: &OwnedFd, url_scheme: &str, is_encrypted: bool) -> PyResult<Listener> {
+pub(crate) fn describe(socket: &OwnedFd, url_scheme: &str, is_encrypted: bool) -> PyResult<ShownListener> {
     let url_scheme = if is_encrypted { "https" } else { url_scheme };
     Ok(match local_address(socket.as_fd())? {
         Some(address) => {
@@ -86,9 +88,9 @@ pub(crate) fn describe(socket: &OwnedFd, url_scheme: &str, is_encrypted: bool) -
             } else {
                 address.ip().to_canonical().to_string()
             };
-            Listener { name, port: address.port().to_string(), has_addresses: true, is_encrypted }
+            ShownListener { name, port: address.port().to_string(), has_addresses: true, is_encrypted }
         }
-        None => Listener {
+        None => ShownListener {
             name: String::from("localhost"),
             port: String::from(if url_scheme == "https" { "443" } else { "80" }),
             has_addresses: false,
@@ -112,7 +114,7 @@ mod tests {
         let listener = describe(&socket.into(), "http", false).unwrap();
         assert_eq!(
             listener,
-            Listener { name: String::from("127.0.0.1"), port, has_addresses: true, is_encrypted: false }
+            ShownListener { name: String::from("127.0.0.1"), port, has_addresses: true, is_encrypted: false }
         );
     }
 
@@ -146,7 +148,7 @@ mod tests {
             config,
             ListenerConfig {
                 protocol: ListenerProtocol::Http,
-                proxy: ProxyHeader::V2,
+                proxy: Some(Versions::V2),
                 is_encrypted: false,
                 redirect: None
             }

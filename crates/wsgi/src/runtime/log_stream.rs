@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tailrace_server::{Destination, ServerLog};
+use tailrace_observe::access_log::Destination;
+use tailrace_observe::server_log::ServerLog;
 
 /// The destination of a log.
 #[pyclass(frozen, name = "LogStream", module = "tailrace._tailrace")]
-pub(crate) struct LogStream(ServerLog);
+pub(crate) struct PythonLogStream(ServerLog);
 
 #[pymethods]
-impl LogStream {
+impl PythonLogStream {
     /// destination: a value of `--log`. json: texts are JSON objects. Raises ValueError for an invalid destination, and
     /// OSError, whose text names it, if it cannot be opened.
     #[new]
@@ -36,7 +37,7 @@ impl LogStream {
         Ok(py.detach(|| self.0.reopen())?)
     }
 
-    /// The same log in a forked child, without queued entries; None: it cannot be opened there.
+    /// This log in a forked child, without queued entries; None: it cannot be opened there.
     fn in_child(&self) -> Option<Self> {
         self.0.in_child().map(Self)
     }

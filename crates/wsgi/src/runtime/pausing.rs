@@ -10,9 +10,10 @@ use std::mem::ManuallyDrop;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tailrace_server::{Exchange, Room, Sent, clock, next_patience};
+use tailrace_os::clock;
+use tailrace_server::{Exchange, Room, Sent, next_patience};
 
-use crate::call::shared_body::{OtherReader, Reading};
+use crate::call::shared_body::{OtherReader, PendingRead};
 use crate::call::waiting::{self, SLICE, Waits};
 use crate::ffi::thread;
 use crate::python::ticket::ticket;
@@ -43,28 +44,27 @@ fn pause(py: Python<'_>, ticket: u64, seconds: Option<f64>) -> PyResult<bool> {
     pause.bind(py).call1((ticket, seconds))?.extract()
 }
 
-/// See the module.
 struct Pausing;
 
 impl Waits for Pausing {
     /// The server writes at most 128 KiB on this thread, which takes less time than releasing and obtaining the
     /// interpreter.
     fn keeps_interpreter(&self, exchange: &Exchange) -> bool {
-        exchange.is_on_ticket_thread()
+        exchange.response().is_on_ticket_thread()
     }
 
     fn wait_for_room(&self, py: Python<'_>, exchange: &mut Exchange) -> PyResult<Sent> {
-        if !exchange.is_on_ticket_thread() {
+        if !exchange.response().is_on_ticket_thread() {
             // The request belongs to another server, whose requests do not run in greenlets of this thread.
             return Ok(waiting::block_for_room(py, exchange));
         }
         let from = clock::now();
         let sent = wait_for_room(py, exchange);
-        exchange.add_wait(clock::since(from));
+        exchange.response_mut().add_wait(clock::since(from));
         sent
     }
 
-    fn read_body<'py>(&self, py: Python<'py>, reading: Reading<'_>) -> PyResult<Bound<'py, PyBytes>> {
+    fn read_body<'py>(&self, py: Python<'py>, reading: PendingRead<'_>) -> PyResult<Bound<'py, PyBytes>> {
         reading
             .in_steps(py, SLICE, |next| pause(py, next.ticket, next.limit.map(|limit| limit.as_secs_f64())).map(drop))
     }
@@ -95,17 +95,17 @@ impl Waits for Pausing {
 }
 
 fn wait_for_room(py: Python<'_>, exchange: &mut Exchange) -> PyResult<Sent> {
-    let _waiting = exchange.count_waiting();
-    let mut patience = exchange.patience();
+    let _waiting = exchange.response().count_waiting();
+    let mut patience = exchange.response().patience();
     loop {
         let ticket = ticket();
-        match exchange.ask_for_room(ticket) {
+        match exchange.response_mut().ask_for_room(ticket) {
             Room::Now => return Ok(Sent::Taken),
             Room::Never => return Ok(Sent::Gone),
             Room::Later => {}
         }
         if patience.is_zero() || !pause(py, ticket, Some(patience.as_secs_f64()))? {
-            exchange.spill_elsewhere();
+            exchange.response().spill_elsewhere();
             patience = next_patience(patience);
         }
     }

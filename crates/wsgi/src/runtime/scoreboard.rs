@@ -7,30 +7,40 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use tailrace_http::query::QueryMasking;
-use tailrace_server::{InFlight, Metric, MetricRow, Scoreboard as Board, WorkerSlot, client_text};
+use tailrace_observe::log_format::Atom;
+use tailrace_observe::metrics::{Metric, Row as MetricRow};
+use tailrace_observe::record::{FIELDS, PHASES, SIZES};
+use tailrace_observe::scoreboard::{InFlight, Scoreboard, WorkerSlot};
+use tailrace_server::{Clients, client_text};
 
 use crate::python::exceptions::os_error;
 use crate::runtime::ended::{ended_dict, id_of};
 use crate::runtime::settings::query_masking_of;
-use crate::runtime::shared_numbers::SharedNumbers;
-use crate::runtime::traces::Traces;
+use crate::runtime::shared_numbers::PythonSharedNumbers;
+use crate::runtime::traces::PythonTraces;
 
 /// What the workers of a master are doing, in memory that they share.
 #[pyclass(frozen, name = "Scoreboard", module = "tailrace._tailrace")]
-pub(crate) struct Scoreboard {
-    board: Board,
+pub(crate) struct PythonScoreboard {
+    board: Scoreboard,
+    /// The counts of clients over all workers.
+    clients: Clients,
     masking: QueryMasking,
     /// The metrics of the application.
-    numbers: Py<SharedNumbers>,
+    numbers: Py<PythonSharedNumbers>,
     /// The traced responses of all workers.
-    traces: Py<Traces>,
+    traces: Py<PythonTraces>,
     /// The slot of all workers that have ended, behind those of workers.
     ended: usize,
 }
 
-impl Scoreboard {
+impl PythonScoreboard {
     pub(crate) fn slot(&self, number: usize) -> PyResult<WorkerSlot> {
         self.checked((number < self.ended).then_some(number), number)
+    }
+
+    pub(crate) fn clients(&self) -> Clients {
+        self.clients
     }
 
     /// None: that of all workers that have ended.
@@ -58,11 +68,31 @@ fn set_in_group(groups: &Bound<'_, PyDict>, group: &str, name: &str, count: u64)
 
 /// The table of metrics for Python: of each group, source, type, key, label, name, help and details.
 pub(crate) fn metrics(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
-    let rows = tailrace_server::metric_rows().map(|row| {
+    let rows = tailrace_observe::metrics::rows().map(|row| {
         let MetricRow { group, source, key, kind, name, label, help, details } = *row;
         (group, source, kind, key, label, name, help, details)
     });
     PyTuple::new(py, rows.collect::<Vec<_>>())
+}
+
+/// The fields of the delivery record for Python: of each, name, type and help.
+pub(crate) fn fields(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+    PyTuple::new(py, FIELDS.iter().map(|field| (field.name, field.kind(), field.help)))
+}
+
+/// The atoms of the access log for Python: of each, name and help.
+pub(crate) fn atoms(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+    PyTuple::new(py, Atom::all().map(|atom| (atom.name(), atom.help())).collect::<Vec<_>>())
+}
+
+/// The phases of a request for Python: of each, its name, whether it is a part of the application's time, and help.
+pub(crate) fn phases(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+    PyTuple::new(py, PHASES.map(|phase| (phase.name, phase.is_part, phase.help)))
+}
+
+/// The sizes of a response for Python, by their names.
+pub(crate) fn sizes(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+    PyTuple::new(py, SIZES.map(|size| size.name))
 }
 
 /// A request as Python sees it: id (its number), request_id (None: it has none), method, target, client, seconds, phase
@@ -72,7 +102,7 @@ pub(crate) fn request_dict<'py>(
     request: &InFlight,
     masking: QueryMasking,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let now = tailrace_server::shared_now();
+    let now = tailrace_observe::scoreboard::now();
     let dict = PyDict::new(py);
     dict.set_item("id", request.serial)?;
     dict.set_item("request_id", id_of(&request.id))?;
@@ -85,27 +115,28 @@ pub(crate) fn request_dict<'py>(
 }
 
 #[pymethods]
-impl Scoreboard {
+impl PythonScoreboard {
     /// slots: maximum number of workers. threads: of each. query_masking: the value of the option. Shared with
     /// processes that are forked later. Raises OSError, ValueError.
     #[new]
     fn new(py: Python<'_>, slots: usize, threads: usize, query_masking: &str) -> PyResult<Self> {
         let masking = query_masking_of(query_masking)?;
-        let board = Board::new(slots.saturating_add(1), threads).map_err(os_error)?;
-        let numbers = Py::new(py, SharedNumbers::new()?)?;
-        let traces = Py::new(py, Traces::new(board.traces(), masking))?;
-        Ok(Self { board, masking, numbers, traces, ended: slots })
+        let board = Scoreboard::new(slots.saturating_add(1), threads).map_err(os_error)?;
+        let clients = Clients::new(slots).map_err(os_error)?;
+        let numbers = Py::new(py, PythonSharedNumbers::new()?)?;
+        let traces = Py::new(py, PythonTraces::new(board.traces(), masking))?;
+        Ok(Self { board, clients, masking, numbers, traces, ended: slots })
     }
 
     /// The metrics of the application.
     #[getter]
-    fn numbers(&self, py: Python<'_>) -> Py<SharedNumbers> {
+    fn numbers(&self, py: Python<'_>) -> Py<PythonSharedNumbers> {
         self.numbers.clone_ref(py)
     }
 
     /// The traced responses of all workers.
     #[getter]
-    fn traces(&self, py: Python<'_>) -> Py<Traces> {
+    fn traces(&self, py: Python<'_>) -> Py<PythonTraces> {
         self.traces.clone_ref(py)
     }
 
@@ -117,7 +148,7 @@ impl Scoreboard {
         for metric in Metric::ALL {
             counters.set_item(metric.row().key, slot.get(metric))?;
         }
-        let now = tailrace_server::shared_now();
+        let now = tailrace_observe::scoreboard::now();
         counters.set_item("stuck_ms", slot.stuck_since().map_or(0, |since| now.saturating_sub(since) / 1_000_000))?;
         Ok(counters)
     }
@@ -172,7 +203,7 @@ impl Scoreboard {
     /// The last slow and the last broken responses of the worker in a slot; None: of all workers that have ended.
     #[pyo3(signature = (slot, /))]
     fn recent<'py>(&self, py: Python<'py>, slot: Option<usize>) -> PyResult<Bound<'py, PyDict>> {
-        let now = tailrace_server::shared_now();
+        let now = tailrace_observe::scoreboard::now();
         let kinds = PyDict::new(py);
         for (name, responses) in self.slot_or_ended(slot)?.recent().all() {
             let list = PyList::empty(py);
@@ -232,6 +263,7 @@ impl Scoreboard {
     #[pyo3(signature = (slot, /))]
     fn clear(&self, slot: usize) -> PyResult<()> {
         self.slot(slot)?.clear();
+        self.clients.forget(slot);
         Ok(())
     }
 }

@@ -9,8 +9,11 @@ use std::time::Duration;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
+use tailrace_files::responders as file_responders;
 use tailrace_http::identity::IdField;
-use tailrace_server::{ExecutorKind, Metric, Scoreboard as Board, Server as Core};
+use tailrace_observe::metrics::Metric;
+use tailrace_observe::scoreboard::Scoreboard;
+use tailrace_server::{Clients, Disk, ExecutorKind, Provided, Server};
 
 use crate::call::application::WsgiApplication;
 use crate::call::environ::{Constants, EnvironMaker};
@@ -23,25 +26,25 @@ use crate::python::log::LogQueue;
 use crate::python::memory;
 use crate::runtime::executor::PythonExecutor;
 use crate::runtime::greenlet_runner::GreenletRunner;
-use crate::runtime::greenlets::Greenlets;
+use crate::runtime::greenlets::GreenletPolicy;
 use crate::runtime::handler::PythonHandler;
-use crate::runtime::inline::Inline;
+use crate::runtime::inline::InlinePolicy;
 use crate::runtime::listeners::{ListeningSocket, describe, duplicate};
-use crate::runtime::scoreboard::Scoreboard;
+use crate::runtime::scoreboard::PythonScoreboard;
 use crate::runtime::settings::Settings;
-use crate::runtime::threads::Threads;
+use crate::runtime::threads::{self, ThreadPolicy};
 
 /// A server of one application on a set of listening sockets.
 #[pyclass(frozen, name = "Server", module = "tailrace._tailrace")]
-pub(crate) struct Server {
-    core: Arc<Core>,
+pub(crate) struct PythonServer {
+    core: Arc<Server>,
     handler: Arc<PythonHandler>,
     threads: usize,
 }
 
 #[pymethods]
-impl Server {
-    /// settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: where to
+impl PythonServer {
+    /// settings: as `ServerSettings.core` gives them (sizes in bytes, times in seconds). listeners: where to
     /// accept clients. scoreboard: and the slot of this worker in it. master: the reading end of the liveness pipe, how
     /// long requests in flight may take once the master has ended, and how much later the process then ends by force
     /// (seconds). Raises ValueError for unknown, missing or unfit settings, OSError when a resource is refused.
@@ -52,7 +55,7 @@ impl Server {
         application: Bound<'_, PyAny>,
         settings: Bound<'_, PyMapping>,
         listeners: Vec<Py<ListeningSocket>>,
-        scoreboard: Option<(Bound<'_, Scoreboard>, usize)>,
+        scoreboard: Option<(Bound<'_, PythonScoreboard>, usize)>,
         master: Option<(RawFd, f64, f64)>,
     ) -> PyResult<Self> {
         if !application.is_callable() {
@@ -73,17 +76,20 @@ impl Server {
         let application = WsgiApplication::new(application.unbind(), environs, logged, settings.debug);
         let log = Arc::new(LogQueue::default());
         let executor: Arc<dyn PythonExecutor> = match settings.config.executor {
-            ExecutorKind::Threads => Arc::new(Threads),
-            ExecutorKind::Greenlets => Arc::new(Greenlets::default()),
-            ExecutorKind::Inline => Arc::new(Inline::default()),
+            ExecutorKind::Threads => Arc::new(ThreadPolicy),
+            ExecutorKind::Greenlets => Arc::new(GreenletPolicy::default()),
+            ExecutorKind::Inline => Arc::new(InlinePolicy::default()),
         };
         let handler = Arc::new(PythonHandler::new(application, executor, log));
-        let mut worker_slot = scoreboard.map(|(board, number)| board.get().slot(number)).transpose()?;
-        if worker_slot.is_none() {
+        let (worker_slot, clients) = match scoreboard {
+            Some((board, number)) => (Some(board.get().slot(number)?), board.get().clients()),
             // Without a master, too: `in_flight` reads it.
-            worker_slot = Board::new(1, threads).map_err(os_error)?.worker_slot(0);
-        }
-        let core = Core::new(settings.config, handler.clone(), sockets, worker_slot).map_err(os_error)?;
+            None => (Scoreboard::new(1, threads).map_err(os_error)?.worker_slot(0), Clients::new(1).map_err(os_error)?),
+        };
+        let disk = Arc::new(Disk::new());
+        let responders = file_responders(&settings.static_files, &disk).map_err(os_error)?;
+        let provided = Provided { worker_slot, clients: Some(clients), disk, responders };
+        let core = Server::new(settings.config, handler.clone(), sockets, provided).map_err(os_error)?;
         handler.serve(&core);
         if let Some((pipe, graceful, leaving)) = master {
             let (graceful, leaving) = (seconds(graceful)?, seconds(leaving)?);
@@ -112,7 +118,7 @@ impl Server {
     #[pyo3(signature = (started=None))]
     fn start(&self, py: Python<'_>, started: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         self.check_no_greenlets()?;
-        memory::start()?;
+        memory::start().map_err(os_error)?;
         let begun = self.start_threads(py).and_then(|()| started.map(|started| started.call0()).transpose());
         // After an error, too: a thread that waits could not be ended.
         self.handler.permit_serving();
@@ -123,7 +129,7 @@ impl Server {
     fn run_here(&self, py: Python<'_>) -> PyResult<()> {
         self.check_no_greenlets()?;
         self.handler.executor().prepare(py)?;
-        memory::start()?;
+        memory::start().map_err(os_error)?;
         py.detach(|| {
             self.core.run();
             // Now, since the interpreter may be finalized next, which would end the logging thread in the middle of a
@@ -149,6 +155,10 @@ impl Server {
             return Ok(true);
         }
         let timeout = timeout.map(seconds).transpose()?;
+        if threads::is_of(&self.core) {
+            // It would wait for the request that calls it.
+            return Ok(false);
+        }
         let ended = py.detach(|| {
             let ended = self.core.join(timeout);
             if ended {
@@ -191,7 +201,7 @@ impl Server {
     }
 }
 
-impl Server {
+impl PythonServer {
     fn start_threads(&self, py: Python<'_>) -> PyResult<()> {
         // One thread leads, one runs the application, one watches. With one application thread, two are enough.
         for _ in 0..(self.threads + 1).min(3) {

@@ -1,36 +1,36 @@
 //! `SharedNumbers` and `SharedNumber` for Python: numbers that processes share by name. Any thread.
 
 use pyo3::prelude::*;
-use tailrace_server::{MOST_NUMBERS, NamedNumber, SharedNumber as Number, SharedNumbers as Numbers};
+use tailrace_observe::shared_numbers::{MAX_NUMBERS, NamedNumber, SharedNumber, SharedNumbers};
 
 use crate::python::exceptions::os_error;
 
 /// Numbers that this process shares with those it forks.
 #[pyclass(frozen, name = "SharedNumbers", module = "tailrace._tailrace")]
-pub(crate) struct SharedNumbers(Numbers);
+pub(crate) struct PythonSharedNumbers(SharedNumbers);
 
 /// One of them.
 #[pyclass(frozen, name = "SharedNumber", module = "tailrace._tailrace")]
-pub(crate) struct SharedNumber(Number);
+pub(crate) struct PythonSharedNumber(SharedNumber);
 
 #[pymethods]
-impl SharedNumbers {
+impl PythonSharedNumbers {
     /// How many there may be.
     #[classattr]
-    const MOST: usize = MOST_NUMBERS;
+    const MAX: usize = MAX_NUMBERS;
 
     /// Raises OSError.
     #[new]
     pub(crate) fn new() -> PyResult<Self> {
-        Numbers::new().map(Self).map_err(os_error)
+        SharedNumbers::new().map(Self).map_err(os_error)
     }
 
     /// The number of this name, 0 at first. owner: the process whose own it is; 0: all share it. None: there is no place
     /// for it, or its name is too long.
     #[pyo3(signature = (name, owner=0, /))]
-    fn number(&self, py: Python<'_>, name: &str, owner: u64) -> Option<SharedNumber> {
+    fn number(&self, py: Python<'_>, name: &str, owner: u64) -> Option<PythonSharedNumber> {
         // It may wait for another process.
-        py.detach(|| self.0.number(name.as_bytes(), owner)).map(SharedNumber)
+        py.detach(|| self.0.number(name.as_bytes(), owner)).map(PythonSharedNumber)
     }
 
     /// All of them: name, owner, value.
@@ -58,7 +58,7 @@ impl SharedNumbers {
 }
 
 #[pymethods]
-impl SharedNumber {
+impl PythonSharedNumber {
     /// Adds to it.
     #[pyo3(signature = (amount, /))]
     fn add(&self, amount: f64) {

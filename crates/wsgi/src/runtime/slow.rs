@@ -1,4 +1,4 @@
-//! Slow requests (`--slow`): logs each while it runs, with the stack of its thread.
+//! Slow requests (`--slow-request-log`): logs each while it runs, with the stack of its thread.
 //!
 //! The I/O side must not wait for the interpreter, so two threads do this work, which are started with the first such
 //! request: one takes the stack, and the other waits for it for a limited time. If the slow call holds the interpreter,
@@ -13,7 +13,11 @@ use std::thread;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tailrace_server::{Allowance, Level, Server, Slow, catch, clock, write_stderr};
+use tailrace_observe::allowance::Allowance;
+use tailrace_observe::level::Level;
+use tailrace_os::clock;
+use tailrace_os::panics::{catch, write_stderr};
+use tailrace_server::{Server, Slow};
 
 use crate::python::late_thread::LateThread;
 use crate::python::log::LogQueue;
@@ -34,7 +38,6 @@ struct Question {
     has_interpreter: Arc<AtomicBool>,
 }
 
-/// See the module.
 pub(crate) struct SlowRequests {
     lines: Arc<LogQueue>,
     thread: LateThread<Sender<Slow>>,
@@ -51,16 +54,18 @@ impl SlowRequests {
             let (sender, requests) = channel();
             let (questions, asked) = channel();
             let (lines, server, executor) = (self.lines.clone(), server.clone(), executor.clone());
-            // If a thread cannot be started, its receiver is dropped, and either the line or its stack is missing.
-            let _ = thread::Builder::new()
+            // If the second thread cannot be started, the first one exits.
+            thread::Builder::new()
                 .name(String::from("tailrace-stacks"))
-                .spawn(move || take_stacks(&asked, &server, &*executor));
-            let _ = thread::Builder::new()
+                .spawn(move || take_stacks(&asked, &server, &*executor))?;
+            thread::Builder::new()
                 .name(String::from("tailrace-slow"))
-                .spawn(move || log_each(&requests, &questions, &lines));
-            sender
+                .spawn(move || log_each(&requests, &questions, &lines))?;
+            Ok(sender)
         };
-        let _ = self.thread.send(start, |sender| sender.send(slow));
+        let without = "slow requests are not logged (--slow-request-log)";
+        let refused = |line: &str| self.lines.send(Level::Error, line);
+        let _ = self.thread.send(start, |sender| sender.send(slow), without, refused);
     }
 
     /// Ends the threads.
@@ -84,7 +89,7 @@ fn log_each(requests: &Receiver<Slow>, questions: &Sender<Question>, lines: &Log
             lines.send(Level::Warning, &text);
         }
         match received {
-            Ok(slow) if allowance.takes(now) => log_one(slow, questions, lines),
+            Ok(slow) if allowance.may_log(now) => log_one(slow, questions, lines),
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
@@ -105,7 +110,7 @@ fn log_one(slow: Slow, questions: &Sender<Question>, lines: &LogQueue) {
         Err(RecvTimeoutError::Timeout) => {
             lines.send(Level::Warning, &format!("{text}; its stack was not taken within {} ms", PATIENCE.as_millis()));
         }
-        // The interpreter is being finalized, or no thread could be started.
+        // The interpreter is being finalized.
         Err(RecvTimeoutError::Disconnected) => lines.send(Level::Warning, &format!("{text}; its stack is not known")),
     }
 }

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
-use tailrace_http::static_path::{PathError, decode};
-use tailrace_server::resolve::{Root, Unresolved};
-use tailrace_server::{codings, media_type};
+use tailrace_files::compress::codings;
+use tailrace_files::resolve::{Root, Unresolved};
+use tailrace_files::types::media_type;
+use tailrace_http::static_path::{DotFiles, PathError, decode};
 
 use crate::runtime::settings::static_config;
 
@@ -41,7 +42,7 @@ pub(crate) fn static_codings(settings: &Bound<'_, PyMapping>, name: &str, length
 #[pyo3(signature = (settings, folder, path, /))]
 pub(crate) fn static_refusal(settings: &Bound<'_, PyMapping>, folder: PathBuf, path: &str) -> PyResult<Option<String>> {
     let config = static_config(settings)?;
-    let path = match decode(path.as_bytes(), config.dot_files) {
+    let path = match decode(path.as_bytes(), DotFiles::WellKnown) {
         Ok(path) => path,
         Err(error) => return Ok(Some(unfit(error).to_owned())),
     };

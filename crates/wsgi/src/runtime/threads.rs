@@ -3,6 +3,8 @@
 //! Each thread runs [`Server::run`] detached and attaches when it has requests to run (`handler.rs`). Threads
 //! are daemons: an application that never returns must not keep the process from ending.
 
+use std::cell::Cell;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -19,12 +21,11 @@ const THREAD_END: f64 = 1.0;
 /// At this number of thread objects, those of threads that have ended are removed.
 const MANY_THREADS: usize = 256;
 
-/// See the module.
-pub(crate) struct Threads;
+pub(crate) struct ThreadPolicy;
 
-impl ExceptionPolicy for Threads {}
+impl ExceptionPolicy for ThreadPolicy {}
 
-impl PythonExecutor for Threads {}
+impl PythonExecutor for ThreadPolicy {}
 
 /// Starts threads for one server.
 #[derive(Default)]
@@ -70,10 +71,19 @@ impl ThreadPool {
     /// After the server has ended: waits for its threads to end. None of them is inside of the application.
     pub(crate) fn join(&self, py: Python<'_>) {
         for thread in self.take_threads() {
-            // A thread cannot join itself: this is an error if a request of this server made the call.
             let _ = thread.bind(py).call_method1("join", (THREAD_END,));
         }
     }
+}
+
+thread_local! {
+    /// The server whose requests the thread runs; null: it is none of these threads.
+    static SERVED: Cell<*const Server> = const { Cell::new(ptr::null()) };
+}
+
+/// Whether the calling thread runs requests of this server.
+pub(crate) fn is_of(server: &Server) -> bool {
+    SERVED.get() == ptr::from_ref(server)
 }
 
 /// What a thread runs.
@@ -87,6 +97,7 @@ struct ThreadBody {
 impl ThreadBody {
     fn run(&self, py: Python<'_>) {
         let Self { server, may_serve } = self;
+        SERVED.set(Arc::as_ptr(server));
         py.detach(|| {
             may_serve.wait();
             server.run();

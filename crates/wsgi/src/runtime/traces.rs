@@ -3,42 +3,46 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use tailrace_http::forwarded::Scheme;
+use tailrace_http::identity::Traced;
 use tailrace_http::query::QueryMasking;
-use tailrace_server::{Batch, Ended, Scheme, TraceCounts, Traced, Traces as Queue, shared_now};
+use tailrace_observe::ended::EndedResponse;
+use tailrace_observe::scoreboard::now as shared_now;
+use tailrace_observe::traces::{TraceBatch, TraceCounts, Traces};
 
 use crate::runtime::ended::{ended_dict, origin_form};
 
 /// Traced responses that wait to be exported.
 #[pyclass(frozen, name = "Traces", module = "tailrace._tailrace")]
-pub(crate) struct Traces {
-    queue: Queue,
+pub(crate) struct PythonTraces {
+    queue: Traces,
     masking: QueryMasking,
 }
 
 /// Some of them.
 #[pyclass(frozen, name = "TraceBatch", module = "tailrace._tailrace")]
-pub(crate) struct TraceBatch {
-    batch: Batch,
+pub(crate) struct PythonTraceBatch {
+    batch: TraceBatch,
     masking: QueryMasking,
 }
 
-impl Traces {
-    pub(crate) fn new(queue: Queue, masking: QueryMasking) -> Self {
+impl PythonTraces {
+    pub(crate) fn new(queue: Traces, masking: QueryMasking) -> Self {
         Self { queue, masking }
     }
 }
 
 #[pymethods]
-impl Traces {
+impl PythonTraces {
     /// The oldest responses, `most` at most. They stay until they are freed.
     #[pyo3(signature = (most, /))]
-    fn read(&self, py: Python<'_>, most: usize) -> TraceBatch {
-        TraceBatch { batch: py.detach(|| self.queue.read(most)), masking: self.masking }
+    fn read(&self, py: Python<'_>, most: usize) -> PythonTraceBatch {
+        PythonTraceBatch { batch: py.detach(|| self.queue.read(most)), masking: self.masking }
     }
 
     /// Frees the places of a batch, which was exported, or not.
     #[pyo3(signature = (batch, is_exported, /))]
-    fn free(&self, batch: &TraceBatch, is_exported: bool) {
+    fn free(&self, batch: &PythonTraceBatch, is_exported: bool) {
         self.queue.free(&batch.batch, is_exported);
     }
 
@@ -55,7 +59,7 @@ impl Traces {
 }
 
 #[pymethods]
-impl TraceBatch {
+impl PythonTraceBatch {
     /// How many responses it has.
     fn __len__(&self) -> usize {
         self.batch.responses.len()
@@ -75,7 +79,7 @@ impl TraceBatch {
     }
 }
 
-fn add_trace(dict: &Bound<'_, PyDict>, ended: &Ended, traced: Traced, masking: QueryMasking) -> PyResult<()> {
+fn add_trace(dict: &Bound<'_, PyDict>, ended: &EndedResponse, traced: Traced, masking: QueryMasking) -> PyResult<()> {
     let Traced { trace, parent, span, application } = traced;
     dict.set_item("trace_id", trace)?;
     dict.set_item("parent_id", (parent != 0).then_some(parent))?;
@@ -87,7 +91,6 @@ fn add_trace(dict: &Bound<'_, PyDict>, ended: &Ended, traced: Traced, masking: Q
     dict.set_item("url_path", parts.next().map(String::from_utf8_lossy))?;
     dict.set_item("url_query", parts.next().map(String::from_utf8_lossy))?;
     dict.set_item("started", ended.is_started)?;
-    dict.set_item("proxied", ended.proxied as f64 / 1e9)?;
     dict.set_item("at_ns", ended.at)?;
     Ok(())
 }

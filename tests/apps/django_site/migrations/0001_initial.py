@@ -18,5 +18,5 @@ class Migration(migrations.Migration):
                 ("picture", models.FileField(blank=True, upload_to="pictures")),
                 ("sold", models.IntegerField(default=0)),
             ],
-        ),
+        )
     ]

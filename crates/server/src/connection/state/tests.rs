@@ -9,20 +9,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tailrace_http::peer::Peer;
 use tailrace_http::trust::{ForwardedFields, Trust};
+use tailrace_os::clock::{Clock, Millis};
 
-use super::{
-    ConnectionState, Effects, Event, Headroom, LONG_REST, LOW_WATER, Message, Next, Rules, Shutdown, Untrusted,
-};
+use super::{ConnectionState, Effects, Event, LONG_REST, LOW_WATER, Message, Next, Rules, Shutdown, Untrusted};
 use crate::config::Config;
 use crate::connection::transaction_pool::TransactionPool;
-use crate::os::clock::{Clock, Millis};
 use crate::request::RequestBody;
-use crate::request::disk::Disk;
+use crate::request::disk::{Disk, Quota};
 use crate::request::memory::{Charge, ClientMemory};
-use crate::request::peer::Peer;
 use crate::request::protocol::{Http1, Protocol, Uwsgi};
-use crate::request::spool::{Write, Written};
+use crate::request::spool::{NotWritten, Write, Written};
+
+const ROOM: usize = 4096;
 
 /// Everything on which a step depends.
 pub(super) struct World {
@@ -30,8 +30,6 @@ pub(super) struct World {
     pub(super) memory: ClientMemory,
     /// False: others hold all the memory, and keep it.
     pub(super) has_room: Cell<bool>,
-    /// How often room was asked for.
-    pub(super) asked: Cell<usize>,
     pool: TransactionPool,
     protocol: &'static dyn Protocol,
     peer: Peer,
@@ -48,7 +46,6 @@ impl World {
             memory: ClientMemory::new(config.client_memory, config.response_buffer),
             config,
             has_room: Cell::new(true),
-            asked: Cell::new(0),
             pool: TransactionPool::default(),
             protocol: &Http1,
             peer: Peer::default(),
@@ -60,33 +57,17 @@ impl World {
         }
     }
 
-    /// Takes a step, and makes room where it asks for that.
+    /// Takes a step, as the driver does while no other request can be refused to make room.
     pub(super) fn step(&self, state: &mut ConnectionState, event: Event<'_>) -> Effects {
         let mut others = Charge::default();
         if !self.has_room.get() {
             others.set_in(&self.memory.requests, self.config.client_memory);
         }
-        let first = self.step_once(state, event);
-        let Next::MakeRoom(more) = first.next else { return first };
-        assert!(matches!(state, ConnectionState::Crowded(_)));
-        self.asked.set(self.asked.get() + 1);
-        let second = self.step_once(state, Event::Room(self.memory.has_room(more)));
-        assert!(!matches!(second.next, Next::MakeRoom(_)), "room is made once");
-        assert!(first.account.is_none() || second.account.is_none());
-        Effects {
-            rare: second.rare.or(first.rare),
-            account: second.account.or(first.account),
-            deadline: second.deadline.or(first.deadline),
-            next: second.next,
-        }
-    }
-
-    pub(super) fn step_once(&self, state: &mut ConnectionState, event: Event<'_>) -> Effects {
         let rules = Rules {
             protocol: self.protocol,
             config: &self.config,
             memory: &self.memory,
-            headroom: Headroom::Unasked,
+            has_room: self.memory.has_room(ROOM),
             pool: &self.pool,
             folder: &self.folder,
             peer: &self.peer,
@@ -102,8 +83,8 @@ impl World {
     }
 
     /// Does what a disk thread does.
-    pub(super) fn write(&self, write: Write) -> std::io::Result<Written> {
-        write.run(&self.disk)
+    pub(super) fn write(&self, write: Write) -> Result<Written, NotWritten> {
+        write.run(&self.disk, &Quota::new(u64::MAX), |_| ())
     }
 }
 
@@ -112,9 +93,9 @@ pub(super) fn config() -> Config {
     Config {
         header_timeout: Duration::from_secs(15),
         body_timeout: Duration::from_secs(30),
-        idle_timeout: Duration::from_secs(75),
+        keepalive_timeout: Duration::from_secs(75),
         write_timeout: Duration::from_secs(60),
-        min_body_rate: 0,
+        min_rate: 0,
         ..Config::default()
     }
 }
@@ -130,7 +111,6 @@ pub(super) fn name(state: &ConnectionState) -> &'static str {
         ConnectionState::Skipping(_) => "Skipping",
         ConnectionState::Closing => "Closing",
         ConnectionState::Lingering(_) => "Lingering",
-        ConnectionState::Crowded(_) => "Crowded",
         ConnectionState::Closed => "Closed",
     }
 }
@@ -143,7 +123,6 @@ pub(super) fn next_name(next: &Next) -> &'static str {
         Next::Run(_) => "Run",
         Next::Store(_) => "Store",
         Next::Later => "Later",
-        Next::MakeRoom(_) => "MakeRoom",
         Next::Close => "Close",
     }
 }
@@ -216,7 +195,7 @@ fn upload(world: &World, input: &[u8]) -> (RequestBody, usize, usize) {
     }
 }
 
-/// A world without memory, in which room is or is not made.
+/// A world without memory, until the charge is dropped.
 fn crowded(config: Config) -> (World, Charge) {
     let world = World::new(config);
     let mut others = Charge::default();
@@ -231,7 +210,6 @@ fn a_complete_request_needs_no_room() {
     let (world, _others) = crowded(config());
     let mut state = ConnectionState::Idle;
     assert!(matches!(world.receive(&mut state, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").next, Next::Run(_)));
-    assert_eq!(world.asked.get(), 0);
 }
 
 #[test]
@@ -261,42 +239,6 @@ fn forwarding_fields_that_are_not_believed_are_reported_with_who_sent_them() {
 }
 
 #[test]
-fn what_a_client_sends_in_pieces_is_complete_however_often_room_is_made() {
-    let inputs: [&[&[u8]]; 4] = [
-        &[b"GET / HT", b"TP/1.1\r\nHost: a", b"\r\n\r\n"],
-        &[SMALL, b"3\r\nab", b"c\r\n2\r\nde\r\n0\r\n\r", b"\n"],
-        &[SMALL, b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"],
-        &[b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab", b"cde"],
-    ];
-    for input in inputs {
-        let (world, mut others) = crowded(config());
-        let mut state = ConnectionState::Idle;
-        for (number, bytes) in input.iter().enumerate() {
-            others.set_in(&world.memory.requests, world.config.client_memory);
-            let mut effects = world.step_once(&mut state, Event::Received { bytes, more: false });
-            if let Next::MakeRoom(_) = effects.next {
-                assert_eq!(name(&state), "Crowded");
-                others.set_in(&world.memory.requests, 0);
-                effects = world.step_once(&mut state, Event::Room(true));
-            }
-            match effects.next {
-                Next::Read => assert!(number + 1 < input.len()),
-                Next::Run(mut transaction) => {
-                    assert_eq!(number + 1, input.len());
-                    match std::mem::take(&mut transaction.request.body) {
-                        RequestBody::Memory(bytes) => assert_eq!(bytes.into_vec(), b"abcde"),
-                        RequestBody::Empty => assert!(input[0].starts_with(b"GET")),
-                        _ => panic!("another body"),
-                    }
-                }
-                other => panic!("{}", next_name(&other)),
-            }
-        }
-        assert_eq!(name(&state), "Responding");
-    }
-}
-
-#[test]
 fn what_needs_room_is_refused_when_there_is_none() {
     let large = [&b"GET /"[..], &[b'x'; 7_000], b" HTTP/1.1\r\nHost: a\r\nX: ", &[b'y'; 30_000], b"\r\n\r\n"].concat();
     let small = [SMALL, b"3\r\nabc\r\n"].concat();
@@ -305,27 +247,10 @@ fn what_needs_room_is_refused_when_there_is_none() {
         let mut state = ConnectionState::Idle;
         let effects = world.receive(&mut state, input);
         let shown = input[..8].escape_ascii();
-        assert_eq!(world.asked.get(), 1, "{shown}");
         let page = effects.rare.and_then(|rare| rare.send);
         assert!(matches!(page, Some(Message::Page(refusal, _)) if refusal.status == 503), "{shown}: {page:?}");
         assert_eq!(name(&state), "Flushing");
     }
-}
-
-#[test]
-fn the_first_bytes_of_a_streamed_body_are_not_lost_while_room_is_made() {
-    let (world, mut others) = crowded(Config { stream_body: true, ..config() });
-    let mut state = ConnectionState::Idle;
-    let input = [SMALL, b"3\r\nabc\r\n"].concat();
-    let effects = world.step_once(&mut state, Event::Received { bytes: &input, more: false });
-    assert!(matches!(effects.next, Next::MakeRoom(8)), "{}", next_name(&effects.next));
-    others.set_in(&world.memory.requests, 0);
-    let Next::Run(mut transaction) = world.step_once(&mut state, Event::Room(true)).next else { panic!("it runs") };
-    assert_eq!(transaction.request.bytes, SMALL);
-    let RequestBody::Stream(body) = &mut transaction.request.body else { panic!("a stream") };
-    let mut came = [0; 10];
-    assert_eq!(body.read(&mut came).unwrap(), 3);
-    assert_eq!(&came[..3], b"abc");
 }
 
 #[test]
@@ -334,13 +259,10 @@ fn a_client_is_told_to_continue_only_when_there_is_room_for_its_request() {
     for has_room in [true, false] {
         let (world, mut others) = crowded(config());
         let mut state = ConnectionState::Idle;
-        let effects = world.step_once(&mut state, Event::Received { bytes: input, more: false });
-        assert!(matches!(effects.next, Next::MakeRoom(_)), "{}", next_name(&effects.next));
-        assert!(effects.rare.is_none(), "nothing is sent before it is known");
         if has_room {
             others.set_in(&world.memory.requests, 0);
         }
-        match world.step_once(&mut state, Event::Room(has_room)).rare.and_then(|rare| rare.send) {
+        match world.receive(&mut state, input).rare.and_then(|rare| rare.send) {
             Some(Message::Continue) => assert!(has_room),
             Some(Message::Page(refusal, _)) => assert!(!has_room && refusal.status == 503),
             None => panic!("the client waits"),
@@ -363,12 +285,10 @@ fn the_first_bytes_of_a_streamed_body_in_a_packet_need_room_too() {
         let (world, mut others) = crowded(Config { stream_body: true, trust, ..config() });
         let world = World { protocol: &Uwsgi, ..world };
         let mut state = ConnectionState::Idle;
-        let effects = world.step_once(&mut state, Event::Received { bytes: &input, more: false });
-        assert!(matches!(effects.next, Next::MakeRoom(3)), "{}", next_name(&effects.next));
         if has_room {
             others.set_in(&world.memory.requests, 0);
         }
-        match world.step_once(&mut state, Event::Room(has_room)).next {
+        match world.receive(&mut state, &input).next {
             Next::Run(mut transaction) => {
                 let RequestBody::Stream(body) = &mut transaction.request.body else { panic!("a stream") };
                 let mut came = [0; 10];

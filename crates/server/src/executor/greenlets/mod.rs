@@ -2,7 +2,7 @@
 //! the requests.
 //!
 //! The I/O thread runs [`Executor::run`], and never touches the application. The greenlet thread calls the public
-//! methods, except those that say "any thread". In a forked child nothing here does anything.
+//! methods, except those that say "any thread". Not in a forked child.
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -14,19 +14,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tailrace_observe::stats::ThreadStates;
+use tailrace_os::clock;
+use tailrace_os::epoll::Events;
+use tailrace_os::panics::may_panic;
+use tailrace_os::process;
+
 use crate::connection::context::Context;
 use crate::connection::driver::Connection;
 use crate::connection::thread_state;
 use crate::dispatch::dispatcher::Dispatcher;
+use crate::executor::Executor;
 use crate::executor::event_loop::EventLoop;
 use crate::executor::greenlets::wakeup::{Wakeup, Wakeups};
 use crate::executor::turn::Turn;
-use crate::executor::{Executor, Flushes, Turns, Wakes};
-use crate::observe::stats::ThreadStates;
-use crate::os::clock;
-use crate::os::epoll::Events;
-use crate::os::panics::may_panic;
-use crate::os::process;
 use crate::response::coalescing::TICK;
 use crate::response::policy::{Coalesce, Policy, Waiting};
 
@@ -60,7 +61,7 @@ const BATCH: usize = 256;
 /// How often the I/O thread checks for requests that have waited too long.
 const LATE_CHECK: Duration = Duration::from_millis(10);
 
-/// See the module.
+/// The executor whose runners are greenlets.
 pub struct Greenlets {
     context: Arc<Context>,
     dispatcher: Arc<Dispatcher>,
@@ -102,9 +103,6 @@ impl Greenlets {
 
     /// Answers a wake-up, ends the slice of time for requests, and takes the reasons for it.
     pub fn take_wakeups(&self) -> Option<Wakeups> {
-        if self.is_forked_child() {
-            return None;
-        }
         self.slice.store(0, Ordering::Relaxed);
         self.wakeup.take()
     }
@@ -112,15 +110,12 @@ impl Greenlets {
     /// True if requests wait, another one may run, and the slice of time for requests is not over. If only the slice
     /// prevents it, the greenlet thread is woken again.
     pub fn wants_worker(&self) -> bool {
-        if self.is_forked_child() {
-            return false;
-        }
         self.turns.fetch_add(1, Ordering::Relaxed);
         if !self.dispatcher.queue.wants_runner(self.dispatcher.most_runners()) {
             self.wakeup.note_idle();
             return false;
         }
-        let takes = self.begins_slice();
+        let takes = self.has_slice_left();
         if !takes {
             self.wakeup.wake();
         }
@@ -129,9 +124,6 @@ impl Greenlets {
 
     /// A slot for a new greenlet that runs requests; `None`: there is none left.
     pub fn take_slot(&self) -> Option<usize> {
-        if self.is_forked_child() {
-            return None;
-        }
         let slot = self.dispatcher.runners.take(process::thread_id())?;
         self.workers.fetch_add(1, Ordering::Relaxed);
         self.workers_made.fetch_add(1, Ordering::Relaxed);
@@ -140,17 +132,12 @@ impl Greenlets {
 
     /// The greenlet ends.
     pub fn give_slot_back(&self, slot: usize) {
-        if !self.is_forked_child() {
-            self.dispatcher.runners.give_back(slot);
-            self.workers.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.dispatcher.runners.give_back(slot);
+        self.workers.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// A turn of the greenlet that has this slot. `None`: no request waits, or enough run.
     pub fn turn(&self, slot: usize) -> Option<Turn<'_>> {
-        if self.is_forked_child() {
-            return None;
-        }
         Turn::running(&self.dispatcher, self, slot)
     }
 
@@ -170,17 +157,13 @@ impl Greenlets {
         self.dispatcher.is_busy()
     }
 
-    fn is_forked_child(&self) -> bool {
-        self.context.is_forked_child()
-    }
-
     fn nanos(&self) -> u64 {
         u64::try_from(clock::now().saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// As the opposite of [`Turns::is_turn_over`], but the first time after [`Greenlets::take_wakeups`] begins a slice.
+    /// As the opposite of [`Executor::is_turn_over`], but the first time after [`Greenlets::take_wakeups`] begins a slice.
     /// So greenlets whose tickets are given out, and which run first, cannot keep requests waiting for ever.
-    fn begins_slice(&self) -> bool {
+    fn has_slice_left(&self) -> bool {
         if self.slice.load(Ordering::Relaxed) == 0 {
             self.slice.store(self.nanos().saturating_add(SLICE.as_nanos() as u64).max(1), Ordering::Relaxed);
             return true;
@@ -243,9 +226,7 @@ impl Executor for Greenlets {
         let parked = self.workers.load(Ordering::Relaxed).saturating_sub(self.dispatcher.queue.running());
         ThreadStates { leading: 1, parked: parked as u64, ..ThreadStates::default() }
     }
-}
 
-impl Wakes for Greenlets {
     fn wake_io(&self) {
         if !thread_state::is_leading() {
             self.context.poller.wake();
@@ -253,24 +234,20 @@ impl Wakes for Greenlets {
     }
 
     fn wake_runner(&self, ticket: u64) -> bool {
-        self.wakeup.report_ticket(ticket)
+        self.wakeup.try_report_ticket(ticket)
     }
 
     fn is_on_ticket_thread(&self) -> bool {
         self.wakeup.is_here()
     }
-}
 
-impl Flushes for Greenlets {
     fn add_coalescing(&self, connection: Arc<Connection>) {
         // The I/O thread comes at every tick while any are listed.
         if self.context.flush_list.add_coalescing_anew(connection) {
             self.wake_io();
         }
     }
-}
 
-impl Turns for Greenlets {
     /// The I/O thread itself does so at the end of its round, once for all requests.
     fn wake_runners(&self) {
         if !thread_state::is_leading() {
@@ -294,11 +271,15 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    use tailrace_observe::metrics::Metric;
+
     use super::testing::Served;
     use crate::config::Config;
-    use crate::connection::exchange::{Exchange, Payload, Position, Room, Sent};
-    use crate::executor::Turns;
-    use crate::observe::metrics::Metric;
+    use crate::connection::exchange::Exchange;
+    use crate::executor::Executor;
+    use crate::response::outbox::Room;
+    use crate::response::payload::Payload;
+    use crate::response::producer::{Position, Sent};
 
     struct Here(&'static [u8]);
 
@@ -309,7 +290,7 @@ mod tests {
     }
 
     fn send(exchange: &mut Exchange, block: &'static [u8]) -> Sent {
-        exchange.send(&[block], Position::More, &mut |_| Box::new(Here(block)))
+        exchange.response_mut().push(&[block], Position::More, &mut |_| Box::new(Here(block)))
     }
 
     #[test]
@@ -391,7 +372,7 @@ mod tests {
         for ticket in 1..=ROUNDS {
             let mut sent = send(&mut exchange, &BLOCK);
             while sent == Sent::Full {
-                match exchange.ask_for_room(ticket as u64) {
+                match exchange.response_mut().ask_for_room(ticket as u64) {
                     Room::Now => sent = Sent::Taken,
                     Room::Never => panic!("the client is there"),
                     // A lost one would leave this waiting for ever.
@@ -422,12 +403,12 @@ mod tests {
             let mut all = vec![0; BODY.len()];
             client.read_exact(&mut all).unwrap();
         });
-        let mut sent = exchange.send(&[&BODY], Position::Last, &mut |_| Box::new(Here(&BODY)));
+        let mut sent = exchange.response_mut().push(&[&BODY], Position::Last, &mut |_| Box::new(Here(&BODY)));
         for ticket in 1.. {
             if sent != Sent::Full {
                 break;
             }
-            match exchange.ask_for_room(ticket) {
+            match exchange.response_mut().ask_for_room(ticket) {
                 Room::Now => sent = Sent::Taken,
                 Room::Never => panic!("the client is there"),
                 Room::Later => while !served.take().tickets.contains(&ticket) {},
@@ -450,7 +431,7 @@ mod tests {
         // Until the kernel takes no more, and nobody reads. False: it never will.
         let waits = |exchange: &mut Exchange| {
             loop {
-                match (send(exchange, &BLOCK), exchange.ask_for_room(7)) {
+                match (send(exchange, &BLOCK), exchange.response_mut().ask_for_room(7)) {
                     (_, Room::Later) => return true,
                     (_, Room::Never) => return false,
                     (_, Room::Now) => {}

@@ -8,19 +8,20 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use tailrace_observe::level::Level;
+use tailrace_os::sync::lock;
 
 use super::Greenlets;
 use super::wakeup::Wakeups;
 use crate::config::{Config, ExecutorKind};
 use crate::connection::exchange::Exchange;
-use crate::executor::application::{Application, Level, Overdue, Reports};
+use crate::executor::application::{Application, Overdue};
 use crate::executor::turn::Turn;
-use crate::os::sync::lock;
-use crate::server::Server;
+use crate::server::{Provided, Server};
 
 /// Runs nothing: no thread but the test's may take a request.
 #[derive(Default)]
-struct Nobody {
+pub(crate) struct Nobody {
     overdue: Mutex<Vec<Overdue>>,
 }
 
@@ -32,9 +33,7 @@ impl Application for Nobody {
     fn grow(&self) -> io::Result<()> {
         panic!("a thread was started");
     }
-}
 
-impl Reports for Nobody {
     fn overdue(&self, request: Overdue) {
         lock(&self.overdue).push(request);
     }
@@ -44,7 +43,6 @@ impl Reports for Nobody {
     }
 }
 
-/// See the module.
 pub(crate) struct Served {
     pub(crate) server: Arc<Server>,
     pub(crate) greenlets: Arc<Greenlets>,
@@ -59,9 +57,9 @@ impl Served {
         let port = listener.local_addr().unwrap().port();
         let config = Config { executor: ExecutorKind::Greenlets, ..config };
         let application = Arc::new(Nobody::default());
-        let server = Server::new(config, application.clone(), vec![listener.into()], None).unwrap();
+        let server = Server::new(config, application.clone(), vec![listener.into()], Provided::default()).unwrap();
         let greenlets = server.greenlets().unwrap().clone();
-        assert!(greenlets.wakeup().settle_here());
+        assert!(greenlets.wakeup().try_claim());
         let io = server.clone();
         Self { server, greenlets, io: thread::spawn(move || io.run()), application, port }
     }

@@ -15,16 +15,18 @@ use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::dispatch::runners::{Disconnected, Overdue};
-use crate::os::clock;
+use tailrace_os::clock;
 #[cfg(not(loom))]
-use crate::os::eventfd::Eventfd;
+use tailrace_os::eventfd::Eventfd;
 #[cfg(loom)]
-use crate::os::model::Eventfd;
-use crate::os::process::Process;
-use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use crate::os::sync::thread::{self, Thread, ThreadId};
-use crate::os::sync::{Condvar, Mutex, lock, wait, wait_for};
+use tailrace_os::model::Eventfd;
+use tailrace_os::process::Process;
+use tailrace_os::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use tailrace_os::sync::thread;
+use tailrace_os::sync::thread::{Thread, ThreadId};
+use tailrace_os::sync::{Condvar, Mutex, lock, wait, wait_for};
+
+use crate::dispatch::runners::{Disconnected, Overdue};
 
 /// What the greenlet thread takes when it answers a wake-up.
 #[derive(Debug, Default)]
@@ -52,12 +54,12 @@ pub enum Look {
 
 /// The wake-up that was reported as unanswered, and how long it took to be answered.
 #[derive(Default)]
-struct Watch {
+struct WakeupWatch {
     wakeup: u64,
     took: Duration,
 }
 
-/// See the module.
+/// Wakes the greenlet thread.
 pub struct Wakeup {
     eventfd: Eventfd,
     thread: OnceLock<ThreadId>,
@@ -69,7 +71,7 @@ pub struct Wakeup {
     ping: AtomicU64,
     /// The wake-up for which the watching thread waits to be answered.
     watched: AtomicU64,
-    watch: Mutex<Watch>,
+    watch: Mutex<WakeupWatch>,
     seen: Condvar,
     /// The watching thread sleeps until the next wake-up.
     asleep: AtomicBool,
@@ -108,8 +110,8 @@ impl Wakeup {
         })
     }
 
-    /// The calling thread is the greenlet thread. False: another one is, or this one was before.
-    pub fn settle_here(&self) -> bool {
+    /// Makes the calling thread the greenlet thread. False: another one is, or this one was before.
+    pub fn try_claim(&self) -> bool {
         self.thread.set(thread::current().id()).is_ok()
     }
 
@@ -159,7 +161,7 @@ impl Wakeup {
 
     /// The event that a greenlet awaits under this ticket has occurred. False: the server has ended, and the ticket
     /// will not come back.
-    pub(crate) fn report_ticket(&self, ticket: u64) -> bool {
+    pub(crate) fn try_report_ticket(&self, ticket: u64) -> bool {
         if self.is_forked_child() {
             return false;
         }
@@ -205,16 +207,13 @@ impl Wakeup {
 
     /// Greenlet thread: answers, and takes the reasons for it.
     pub fn take(&self) -> Option<Wakeups> {
-        if self.is_forked_child() {
-            return None;
-        }
         self.eventfd.clear();
         self.is_at_work.store(true, Ordering::SeqCst);
         let wakeup = self.sent.swap(0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let now = self.nanos();
         if wakeup != 0 && wakeup == self.watched.load(Ordering::SeqCst) {
-            *lock(&self.watch) = Watch { wakeup, took: Duration::from_nanos(now.saturating_sub(wakeup)) };
+            *lock(&self.watch) = WakeupWatch { wakeup, took: Duration::from_nanos(now.saturating_sub(wakeup)) };
             self.seen.notify_all();
         }
         let mut wakeups = lock(&self.wakeups);
@@ -225,9 +224,6 @@ impl Wakeup {
 
     /// The requests past their deadline that the greenlet thread has not taken notice of yet.
     pub fn overdue(&self) -> Vec<Overdue> {
-        if self.is_forked_child() {
-            return Vec::new();
-        }
         lock(&self.wakeups).overdue.clone()
     }
 
@@ -284,7 +280,7 @@ impl Wakeup {
     /// next wake-up.
     pub fn watch(&self, age: Duration, wakeup: u64, is_busy: impl Fn() -> bool) -> Look {
         loop {
-            if self.ended.load(Ordering::SeqCst) || self.is_forked_child() {
+            if self.ended.load(Ordering::SeqCst) {
                 return Look::Ended;
             }
             let sent = self.sent.load(Ordering::SeqCst);
@@ -383,7 +379,7 @@ mod tests {
             .map(|teller| {
                 let wakeup = wakeup.clone();
                 thread::spawn(move || {
-                    (1..=EACH).for_each(|number| assert!(wakeup.report_ticket(teller * EACH + number)))
+                    (1..=EACH).for_each(|number| assert!(wakeup.try_report_ticket(teller * EACH + number)))
                 })
             })
             .collect();
@@ -423,13 +419,13 @@ mod tests {
     #[test]
     fn a_batch_is_one_wakeup() {
         let wakeup = Wakeup::new().unwrap();
-        wakeup.report_ticket(1);
-        wakeup.report_ticket(2);
+        wakeup.try_report_ticket(1);
+        wakeup.try_report_ticket(2);
         assert_eq!(wakeup.take().unwrap().tickets, [1, 2]);
         assert!(wakeup.take().is_none());
         wakeup.report_end();
         assert!(wakeup.take().unwrap().ended);
-        assert!(!wakeup.report_ticket(3));
+        assert!(!wakeup.try_report_ticket(3));
         assert!(wakeup.take().is_none());
     }
 

@@ -7,14 +7,13 @@
 //!
 //! No lock, condition, clock or thread is here: `roles` has those.
 
-use crate::os::sync::atomic::{AtomicU64, Ordering, fence};
+use tailrace_os::sync::atomic::{AtomicU64, Ordering, fence};
 
 // The word: term << 32 | lends << 1 | lent. `lends` makes two lends of one term differ.
 const LENT: u64 = 1;
 const LEND: u64 = 2;
 const TERM: u64 = 1 << 32;
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct Leadership(AtomicU64);
 
@@ -47,7 +46,7 @@ impl Leadership {
     }
 
     /// The leader is back. False: another thread has taken the lead.
-    pub(crate) fn resume(&self, term: &mut Term) -> bool {
+    pub(crate) fn try_resume(&self, term: &mut Term) -> bool {
         let back = term.0 & !LENT;
         let is_kept = self.0.compare_exchange(term.0, back, Ordering::AcqRel, Ordering::Acquire).is_ok();
         term.0 = back;
@@ -95,12 +94,12 @@ mod tests {
         leadership.lend(&mut term);
         assert!(!leadership.is_led());
         let first = leadership.look();
-        assert!(leadership.resume(&mut term));
+        assert!(leadership.try_resume(&mut term));
         assert!(leadership.is_led());
         leadership.lend(&mut term);
         assert_ne!(leadership.look(), first, "it was back meanwhile");
         assert!(leadership.take(first).is_none());
-        assert!(leadership.resume(&mut term));
+        assert!(leadership.try_resume(&mut term));
     }
 
     #[test]
@@ -114,8 +113,8 @@ mod tests {
         assert!(leadership.is_led());
         assert!(leadership.take(lent).is_none(), "it was taken");
         leadership.lend(&mut second);
-        assert!(!leadership.resume(&mut first));
-        assert!(leadership.resume(&mut second));
+        assert!(!leadership.try_resume(&mut first));
+        assert!(leadership.try_resume(&mut second));
         assert_eq!(leadership.begin(), second);
     }
 
@@ -135,7 +134,7 @@ mod tests {
         term.0 |= super::TERM - super::LEND;
         leadership.lend(&mut term);
         assert_eq!(leadership.look().0, super::LENT);
-        assert!(leadership.resume(&mut term));
+        assert!(leadership.try_resume(&mut term));
     }
 
     #[test]
@@ -157,7 +156,7 @@ mod tests {
                             Some(term) => {
                                 lead();
                                 leadership.lend(term);
-                                if !leadership.resume(term) {
+                                if !leadership.try_resume(term) {
                                     own = None;
                                 }
                             }

@@ -9,26 +9,31 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tailrace_observe::level::Level;
+use tailrace_observe::once_a_minute::OnceAMinute;
+use tailrace_observe::stats::ThreadStates;
+use tailrace_os::clock::Load;
+use tailrace_os::epoll::Events;
+use tailrace_os::mapping;
+use tailrace_os::panics::may_panic;
+use tailrace_os::process;
+use tailrace_os::sync::atomic::{AtomicBool, Ordering};
+
 use crate::connection::context::Context;
-use crate::connection::driver::{Connection, READS};
+use crate::connection::driver::Connection;
+use crate::connection::steps::READS;
 use crate::connection::thread_state;
+use crate::connection::watch::Watcher;
 use crate::dispatch::admission::Verdict;
 use crate::dispatch::dispatcher::Dispatcher;
-use crate::executor::application::{Application, Level};
+use crate::executor::Executor;
+use crate::executor::application::Application;
 use crate::executor::entry::run_application;
 use crate::executor::event_loop::EventLoop;
 use crate::executor::threads::leadership::Term;
 use crate::executor::threads::roles::{Role, Roles, Watched};
 use crate::executor::threads::spare_time::SpareTime;
 use crate::executor::turn::Turn;
-use crate::executor::{Executor, Flushes, Turns, Wakes};
-use crate::observe::stats::ThreadStates;
-use crate::os::clock::{Load, Millis, NEVER};
-use crate::os::epoll::Events;
-use crate::os::mapping;
-use crate::os::panics::may_panic;
-use crate::os::process;
-use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::response::coalescing::TICK;
 use crate::response::policy::{Coalesce, Policy, Waiting};
 
@@ -56,12 +61,9 @@ const RECALL: Duration = Duration::from_millis(2);
 /// How often a leader checks a queue for which there is no thread. With 8 threads that all wait, checks every 200 µs
 /// double the processor time of a request, and checks every millisecond cost 1.3 times as much.
 const FULL_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How often the log says that no thread can be started (milliseconds).
-const LOG_PAUSE: Millis = 60_000;
 /// Bytes of the stack of an application thread (`ulimit -s`).
 const STACK: usize = 8 << 20;
 
-/// See the module.
 pub(crate) struct Threads {
     context: Arc<Context>,
     dispatcher: Arc<Dispatcher>,
@@ -71,8 +73,8 @@ pub(crate) struct Threads {
     is_recalled: AtomicBool,
     /// The leader has little time to spare, see [`SpareTime`].
     is_saturated: AtomicBool,
-    /// When it was last logged that no thread could be started (milliseconds).
-    start_failed: AtomicU64,
+    /// That no thread could be started.
+    logged_start_failure: OnceAMinute,
 }
 
 /// One of the threads.
@@ -94,7 +96,7 @@ impl Threads {
             roles: Roles::default(),
             is_recalled: AtomicBool::new(false),
             is_saturated: AtomicBool::new(false),
-            start_failed: AtomicU64::new(NEVER),
+            logged_start_failure: OnceAMinute::default(),
         }
     }
 
@@ -153,9 +155,9 @@ impl Threads {
                 Verdict::Run => {
                     (waiting, busy) = (None, None);
                     self.is_recalled.store(false, Ordering::Release);
-                    if self.roles.lend(&mut term, queue.is_eager()) {
+                    if self.roles.try_lend(&mut term, queue.is_eager()) {
                         self.run_application(member);
-                        if !self.roles.resume(&mut term) {
+                        if !self.roles.try_resume(&mut term) {
                             return Ok(());
                         }
                     }
@@ -186,10 +188,7 @@ impl Threads {
     /// Logs at most once a minute that no thread could be started: each request that waits causes an attempt.
     #[cold]
     fn log_start_failure(&self, fault: &io::Error) {
-        let now = self.context.clock.recent_millis();
-        let before = self.start_failed.load(Ordering::Relaxed);
-        let is_due = before == NEVER || now.saturating_sub(before) >= LOG_PAUSE;
-        if is_due && self.start_failed.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if self.logged_start_failure.may_log(self.context.clock.recent_millis()) {
             self.application.log(Level::Warning, &format!("cannot start another thread: {fault}"));
         }
     }
@@ -230,9 +229,7 @@ impl Executor for Threads {
     fn free_threads(&self) -> ThreadStates {
         self.roles.free_threads()
     }
-}
 
-impl Wakes for Threads {
     /// A leader inside the application is not woken: it polls when the application returns, or the watcher polls before
     /// that.
     fn wake_io(&self) {
@@ -240,20 +237,14 @@ impl Wakes for Threads {
             self.context.poller.wake();
         }
     }
-}
 
-impl Flushes for Threads {
     fn add_coalescing(&self, connection: Arc<Connection>) {
-        let is_watched = !self.context.coalesce(connection);
+        let watcher = self.context.coalesce(connection);
         if self.roles.is_led() {
             self.wake_io();
-        } else if !is_watched {
+        } else if watcher == Watcher::Sleeps {
             self.roles.alert();
         }
-    }
-
-    fn watch_batched(&self) {
-        self.roles.alert();
     }
 
     /// Only while the server has little time to spare: clients that are answered together send their next requests
@@ -269,9 +260,7 @@ impl Flushes for Threads {
     fn may_delay(&self) -> bool {
         !self.roles.is_led() && !self.dispatcher.queue.is_eager()
     }
-}
 
-impl Turns for Threads {
     /// The leader runs the application itself, or has it run. It is also woken by an application thread that has read
     /// the next request of its connection, since that thread may be busy for long before it takes a request.
     fn wake_runners(&self) {
@@ -320,12 +309,12 @@ impl Watched for Watching<'_> {
         self.threads.context.longest_watch()
     }
 
-    fn send_batched(&self) {
-        let context = &self.threads.context;
-        if context.batched.is_due(|| context.clock.peek()) {
-            context.batched.send();
-        }
+    fn send_coalesced(&self) {
         self.events.send_coalesced();
+    }
+
+    fn moved(&self) -> u64 {
+        self.threads.dispatcher.queue.moved()
     }
 
     fn leave_watch(&self) {
@@ -333,6 +322,8 @@ impl Watched for Watching<'_> {
     }
 
     fn relieve(&mut self) {
+        // A leader that has to be relieved has no time to spare, and does not look how much it has.
+        self.threads.is_saturated.store(true, Ordering::Relaxed);
         // An error here is an error of the leader's next wait, too, which reports it.
         if self.events.wait(self.batch, Some(Duration::ZERO)).is_ok() {
             self.events.handle(self.batch);

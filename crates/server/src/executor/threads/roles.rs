@@ -4,7 +4,7 @@
 //! *lent*: the **watcher** checks every 200 µs. If the leader has not come back and the process has been idle
 //! meanwhile, the application waits for something: the watcher takes the lead. If the process is busy, a second runner
 //! would only compete for the interpreter: the watcher *relieves* the leader, that is, it polls and handles events once
-//! every millisecond, and continues to watch. So a request costs no hand-off while the application is quick, and I/O
+//! every millisecond, or every four while the application takes one request after the other, and continues to watch. So a request costs no hand-off while the application is quick, and I/O
 //! never waits for a slow application. Traffic does not wake parked threads; when a thread is needed, the most recently
 //! parked one is woken.
 //!
@@ -13,12 +13,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tailrace_observe::stats::ThreadStates;
+use tailrace_os::clock::Load;
+use tailrace_os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tailrace_os::sync::{Condvar, Mutex, lock, wait_for};
+
 use crate::executor::threads::leadership::{Leadership, Seen, Term};
-use crate::executor::threads::watcher::{Action, Call, Calls, POLL_INTERVAL, Watch};
-use crate::observe::stats::ThreadStates;
-use crate::os::clock::Load;
-use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::os::sync::{Condvar, Mutex, lock, wait_for};
+use crate::executor::threads::watcher::{Action, Call, Calls, POLL_INTERVAL, WatcherRule};
 
 /// A parked thread beyond the spare ones ends after this time.
 const RETIRE_AFTER: Duration = Duration::from_secs(20);
@@ -48,8 +49,12 @@ pub(crate) trait Watched {
     fn longest_poll_interval(&self) -> Option<Duration> {
         None
     }
-    /// Sends the responses and coalesced blocks that have been held for the maximum time.
-    fn send_batched(&self) {}
+    /// Sends the blocks that have been coalesced for the maximum time.
+    fn send_coalesced(&self) {}
+    /// Counts up whenever the application takes a request.
+    fn moved(&self) -> u64 {
+        0
+    }
     /// The watcher leads from now on, or sleeps until it is called.
     fn leave_watch(&self) {}
     /// Polls and handles events once, for a leader that is busy in the application.
@@ -186,7 +191,7 @@ impl Roles {
 
     /// Leader: about to run the application. False: no other thread could take the lead, so it must not. `at_once`: the
     /// application is expected to wait, so the watcher takes the lead now.
-    pub(crate) fn lend(&self, term: &mut Term, at_once: bool) -> bool {
+    pub(crate) fn try_lend(&self, term: &mut Term, at_once: bool) -> bool {
         if self.free() < 2 {
             return false;
         }
@@ -199,9 +204,9 @@ impl Roles {
     }
 
     /// The thread that has lent the lead is back from the application. False: another thread leads now.
-    pub(crate) fn resume(&self, term: &mut Term) -> bool {
+    pub(crate) fn try_resume(&self, term: &mut Term) -> bool {
         self.free.fetch_add(1, Ordering::AcqRel);
-        self.leadership.resume(term)
+        self.leadership.try_resume(term)
     }
 
     /// Leader: leaves the lead to another thread, without running anything.
@@ -222,7 +227,7 @@ impl Roles {
 
     /// Watcher: watches until the lead must be taken (the new role leads) or the server ends.
     pub(crate) fn watch(&self, watched: &mut impl Watched) -> Role {
-        let mut watch = Watch::new(self.leadership.look());
+        let mut watch = WatcherRule::new(self.leadership.look());
         // The load is read only while the leader is away: nothing else depends on it.
         let mut load = (!self.is_led()).then(Load::now);
         loop {
@@ -232,13 +237,13 @@ impl Roles {
             if self.has_ended() {
                 return Role::Retire;
             }
-            watched.send_batched();
+            watched.send_coalesced();
             if call == Call::None && interval < POLL_INTERVAL {
                 // The time was too short to judge a leader.
                 continue;
             }
             let seen = self.leadership.look();
-            match watch.look(call, seen, || {
+            match watch.look(call, seen, watched.moved(), || {
                 watched.wants_this_thread() || load.as_ref().is_some_and(|load| watched.was_idle(load))
             }) {
                 Action::Take => {
@@ -255,7 +260,7 @@ impl Roles {
                 self.watcher.sleep(|| !self.is_led() || self.has_ended());
             }
             let seen = self.leadership.look();
-            watch.note(seen);
+            watch.note(seen, watched.moved());
             load = seen.is_lent().then(Load::now);
         }
     }
@@ -336,7 +341,7 @@ mod tests {
     #[test]
     fn a_leader_without_anybody_to_take_over_does_not_run() {
         let (roles, mut term) = roles(1);
-        assert!(!roles.lend(&mut term, false));
+        assert!(!roles.try_lend(&mut term, false));
         assert!(roles.is_led());
     }
 
@@ -344,9 +349,9 @@ mod tests {
     fn a_leader_that_comes_back_in_time_keeps_the_lead() {
         let (roles, mut term) = roles(2);
         for _ in 0..3 {
-            assert!(roles.lend(&mut term, false));
+            assert!(roles.try_lend(&mut term, false));
             assert!(!roles.is_led());
-            assert!(roles.resume(&mut term));
+            assert!(roles.try_resume(&mut term));
         }
         assert_eq!((roles.total(), roles.free()), (2, 2));
     }
@@ -354,12 +359,12 @@ mod tests {
     #[test]
     fn the_watcher_takes_the_lead_from_a_leader_that_does_not_come_back() {
         let (roles, mut first) = roles(2);
-        assert!(roles.lend(&mut first, false));
+        assert!(roles.try_lend(&mut first, false));
         let mut second = led(roles.watch(&mut Nothing));
-        assert!(!roles.resume(&mut first));
+        assert!(!roles.try_resume(&mut first));
         assert_eq!(roles.next_role(), Role::Watch);
-        assert!(roles.lend(&mut second, false));
-        assert!(roles.resume(&mut second));
+        assert!(roles.try_lend(&mut second, false));
+        assert!(roles.try_resume(&mut second));
     }
 
     #[test]
@@ -368,9 +373,9 @@ mod tests {
         roles.offer(first);
         let mut second = led(roles.watch(&mut Nothing));
         assert_eq!(roles.next_role(), Role::Watch);
-        assert!(roles.lend(&mut second, true));
+        assert!(roles.try_lend(&mut second, true));
         led(roles.watch(&mut Nothing));
-        assert!(!roles.resume(&mut second));
+        assert!(!roles.try_resume(&mut second));
     }
 
     #[test]
@@ -381,10 +386,10 @@ mod tests {
             while !roles.watcher.is_asleep() {
                 thread::yield_now();
             }
-            assert!(roles.lend(&mut first, false));
+            assert!(roles.try_lend(&mut first, false));
             assert!(matches!(watcher.join(), Ok(Role::Lead(_))));
         });
-        assert!(!roles.resume(&mut first));
+        assert!(!roles.try_resume(&mut first));
     }
 
     /// The watcher is not wanted, and the process computes.
@@ -408,13 +413,13 @@ mod tests {
         let (sender, relieved) = channel();
         thread::scope(|scope| {
             let watcher = scope.spawn(|| roles.watch(&mut Busy(sender)));
-            assert!(roles.lend(&mut term, false));
+            assert!(roles.try_lend(&mut term, false));
             roles.alert();
             assert!(relieved.recv().is_ok() && relieved.recv().is_ok());
             roles.end();
             assert!(matches!(watcher.join(), Ok(Role::Retire)));
         });
-        assert!(roles.resume(&mut term));
+        assert!(roles.try_resume(&mut term));
     }
 
     #[test]
@@ -425,7 +430,7 @@ mod tests {
             while super::lock(&roles.assigned).parked.is_empty() {
                 thread::yield_now();
             }
-            assert!(roles.lend(&mut term, true));
+            assert!(roles.try_lend(&mut term, true));
             let states = |leading, watching, parked| super::ThreadStates {
                 leading,
                 watching,
@@ -476,7 +481,7 @@ mod tests {
     fn a_thread_is_started_when_fewer_than_two_are_free_and_one_at_a_time() {
         let (roles, mut term) = roles(2);
         assert!(!roles.should_start_thread(9), "two are free");
-        assert!(roles.lend(&mut term, false));
+        assert!(roles.try_lend(&mut term, false));
         assert!(!roles.should_start_thread(2), "there are as many as there may be");
         assert!(roles.should_start_thread(3));
         assert!(!roles.should_start_thread(3), "one is being started");

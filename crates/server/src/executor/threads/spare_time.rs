@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// How long is measured before each verdict.
 const SPAN: Duration = Duration::from_millis(8);
 
-/// See the module. It begins anew with each leader.
+/// It begins anew with each leader.
 pub(super) struct SpareTime {
     since: Instant,
     waited: Duration,

@@ -9,18 +9,21 @@ use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tailrace_http::body_encoder::BodyEncoder;
+use tailrace_os::clock::{Millis, NEVER};
+use tailrace_os::socket::Io;
+use tailrace_os::sync::lock;
 
-use super::{Accepted, After, ClientTime, Delivery, Output, Room, Spilled};
-use crate::os::clock::{Millis, NEVER};
-use crate::os::socket::Io;
-use crate::os::sync::lock;
+use super::{Accepted, After, ClientTime, Delivery, Output, Spilled};
+use crate::connection::backpressure::SlowClient;
 use crate::request::disk::Disk;
 use crate::request::memory::ClientMemory;
+use crate::response::coalescing::{Delay, DelayedOpening};
+use crate::response::outbox::{CoalesceResult, DeliveryLimits, Flush, Room, TimeOut};
 use crate::response::policy::{Coalesce, Policy, Waiting};
-use crate::response::sending::{CoalesceResult, DeliveryLimits, Flush, Produced, Progress, TimeOut};
+use crate::response::send_state::{Produced, Progress};
 use crate::response::spill::Spill;
 use crate::response::testing::Owned;
 use crate::response::write_plan::WritePlan;
@@ -32,7 +35,7 @@ type Step = Box<dyn FnOnce() -> Io + Send>;
 impl Delivery {
     /// The addresses of the spill files that are queued or being sent from.
     fn spill_files(&self) -> Vec<usize> {
-        lock(&self.sending).queue.spill_files()
+        lock(&self.outbox).queue.spill_files()
     }
 }
 
@@ -109,7 +112,7 @@ impl ClientTime for Case {
     }
 
     fn set_deadline(&self, due: Millis) -> bool {
-        assert!(self.delivery.sending.try_lock().is_err(), "the deadline is set with the lock held");
+        assert!(self.delivery.outbox.try_lock().is_err(), "the deadline is set with the lock held");
         lock(&self.deadlines).push(due);
         false
     }
@@ -219,12 +222,13 @@ fn bytes(from: usize, length: usize) -> Vec<u8> {
 fn coalesced_bytes_that_are_spilled_before_their_tick_are_pushed() {
     let case = Case::threads();
     // The producer has waited so long that it spills, and the I/O side has not had a tick yet.
-    assert_eq!(case.delivery.coalesce_anew(b"12345", BodyEncoder::default(), &case.limits), CoalesceResult::Coalesced);
+    case.delivery.outbox().coalescing.list(BodyEncoder::default());
+    assert_eq!(case.delivery.outbox().coalesce(b"12345", &case.limits), CoalesceResult::Coalesced);
     let full = Spill::new(1, Arc::new(Disk::new()));
-    let (spilled, after) = case.delivery.spill(&full, &case.limits);
+    let (spilled, after) = case.delivery.spill(&full);
     assert!(matches!(spilled, Spilled::NoRoom) && after.push, "the next tick would not find these bytes");
     let spill = Spill::new(1 << 20, Arc::new(Disk::new()));
-    let (spilled, after) = case.delivery.spill(&spill, &case.limits);
+    let (spilled, after) = case.delivery.spill(&spill);
     assert!(matches!(spilled, Spilled::Done) && !after.push, "it has been pushed already");
     assert!(case.drain(true).room);
     assert_eq!(case.got(), b"12345");
@@ -233,12 +237,15 @@ fn coalesced_bytes_that_are_spilled_before_their_tick_are_pushed() {
 #[test]
 fn the_page_of_a_deadline_takes_the_place_of_a_delayed_opening() {
     let case = Case::threads();
-    assert!(case.delivery.open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.limits));
-    assert_eq!(case.delivery.produced_so_far().0.status, 0, "it has not begun");
+    assert_eq!(
+        case.delivery.outbox().open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.limits),
+        Delay::Delayed
+    );
+    assert_eq!(case.delivery.outbox().state.produced().status, 0, "it has not begun");
     assert_eq!(case.delivery.time_out(|| (b"page".to_vec(), 4)).0, TimeOut::Answered);
-    assert_eq!(case.delivery.coalesce(b"more", &case.limits), CoalesceResult::Gone);
+    assert_eq!(case.delivery.outbox().coalesce(b"more", &case.limits), CoalesceResult::Gone);
     let _ = case.delivery.tick(&case.limits, &*case);
-    assert_eq!(case.delivery.end(&case.limits).timed_out, Some(Some(4)));
+    assert_eq!(case.delivery.outbox().end(&case.limits).timed_out, Some(Some(4)));
     assert_eq!(*lock(&case.socket.got), b"page");
     assert_eq!(case.limits.memory.responses.used(), 0);
 }
@@ -247,24 +254,32 @@ fn the_page_of_a_deadline_takes_the_place_of_a_delayed_opening() {
 fn an_opening_in_whose_place_a_page_was_sent_or_whose_client_has_left_does_not_end_as_a_whole() {
     for breaks in [false, true] {
         let case = Case::threads();
-        assert!(case.delivery.open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.limits));
+        assert_eq!(
+            case.delivery.outbox().open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.limits),
+            Delay::Delayed
+        );
         if breaks {
-            case.delivery.break_off();
+            case.delivery.outbox().break_off();
         } else {
             assert_eq!(case.delivery.time_out(|| (b"page".to_vec(), 4)).0, TimeOut::Answered);
         }
-        assert!(!case.delivery.close(|| unreachable!()));
+        assert_eq!(case.delivery.outbox().close(|| unreachable!()), DelayedOpening::Gone);
     }
 }
 
 #[test]
 fn a_delayed_opening_has_begun_when_a_tick_has_sent_it() {
     let case = Case::threads();
-    assert!(case.delivery.open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.limits));
+    assert_eq!(
+        case.delivery.outbox().open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.limits),
+        Delay::Delayed
+    );
     let (stays, _) = case.delivery.tick(&case.limits, &*case);
-    assert!(stays && !case.delivery.close(|| unreachable!()) && !case.delivery.drop_opening(&case.limits));
+    assert!(stays);
+    assert_eq!(case.delivery.outbox().close(|| unreachable!()), DelayedOpening::Gone);
+    assert_eq!(case.delivery.outbox().coalescing.drop_opening(), DelayedOpening::Gone);
     assert_eq!(*lock(&case.socket.got), b"head 5\r\nblock\r\n");
-    assert_eq!(case.delivery.produced_so_far().0, Produced { status: 200, body_bytes: 5 });
+    assert_eq!(case.delivery.outbox().state.produced(), Produced { status: 200, body_bytes: 5 });
     assert_eq!(case.delivery.time_out(|| unreachable!()).0, TimeOut::BrokenOff);
 }
 
@@ -289,7 +304,7 @@ fn a_producer_waits_for_another_writer_as_for_a_full_socket() {
     case.write(Io::Moved(15_000), |case| {
         let (accepted, after) = case.send(&bytes(20_000, 20_000), false);
         assert_eq!((accepted, after), (Accepted::Full, After::default()));
-        assert_eq!(case.delivery.ask_for_room(&case.limits, || {}), Room::Later);
+        assert_eq!(case.delivery.outbox().room(&case.limits), Room::Later);
     });
     let after = case.drain(true);
     assert!(after.room && after.asked, "{after:?}");
@@ -303,7 +318,7 @@ fn a_response_that_ends_while_another_thread_writes_is_sent_by_that_thread() {
     case.full();
     assert_eq!(case.send(&bytes(0, 20_000), true).0, Accepted::Full);
     case.write(Io::Moved(20_000), |case| {
-        let end = case.delivery.end(&case.limits);
+        let end = case.delivery.outbox().end(&case.limits);
         assert!(!end.is_sent);
         assert_eq!(case.flush(false).0, Flush::Elsewhere);
         // Only the writer sets the deadline.
@@ -313,7 +328,7 @@ fn a_response_that_ends_while_another_thread_writes_is_sent_by_that_thread() {
     assert!(after.asked, "the owner has to flush again");
     assert_eq!(case.deadlines(), [NOW + TIMEOUT, NEVER]);
     assert_eq!((case.flush(false), case.got()), ((Flush::Empty, After::default()), bytes(0, 20_000)));
-    assert_eq!((case.delivery.take_writes(), case.charged()), (1, 0));
+    assert_eq!((case.delivery.outbox().queue.take_writes(), case.charged()), (1, 0));
 }
 
 #[test]
@@ -324,7 +339,7 @@ fn bytes_being_written_when_the_connection_breaks_are_given_back_once() {
         assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full);
         case.write(comes_to, |case| {
             assert_eq!(case.send(&bytes(20_000, 3_000), false).0, Accepted::Full);
-            case.delivery.break_off();
+            case.delivery.outbox().break_off();
             assert!(case.charged() > 0, "the batch is still charged");
             assert_eq!(case.send(b"more", false).0, Accepted::Gone);
         });
@@ -371,7 +386,25 @@ fn a_page_after_100_continue_ends_the_connection_when_the_writer_of_continue_sen
     assert_eq!(case.got(), b"continuepage");
     assert_eq!(case.socket.ends.load(Ordering::SeqCst), 1);
     assert_eq!(case.send(b"late", true).0, Accepted::Gone);
-    assert_eq!(case.delivery.end(&case.limits).timed_out, Some(Some(4)));
+    assert_eq!(case.delivery.outbox().end(&case.limits).timed_out, Some(Some(4)));
+}
+
+#[test]
+fn a_runner_does_not_wait_for_ever_for_a_thread_that_hangs_in_a_write() {
+    let case = Case::threads();
+    case.full();
+    assert_eq!(case.send(&bytes(0, 20_000), true).0, Accepted::Full);
+    case.write(Io::Moved(1), |case| {
+        let client = SlowClient {
+            delivery: &case.delivery,
+            limits: &case.limits,
+            signal_check: Duration::from_millis(1),
+            patience: Duration::from_secs(60),
+        };
+        let until = Instant::now() + Duration::from_secs(20);
+        let has_room = client.write_for_room(Duration::from_millis(20), || Instant::now() > until, || ());
+        assert!(!has_room && Instant::now() < until, "it waited until the server had to end");
+    });
 }
 
 #[test]
@@ -385,7 +418,7 @@ fn a_time_out_reports_a_thread_that_tried_to_write_meanwhile() {
 #[test]
 fn a_flush_wakes_a_producer_that_found_it_writing() {
     let case = Case::threads();
-    case.delivery.queue(b"continue");
+    case.delivery.outbox().queue_own(b"continue");
     case.write(Io::Moved(8), |case| assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full));
     let (flush, after) = case.flush(false);
     assert_eq!((flush, after.asked, after.room), (Flush::Empty, true, true));
@@ -426,18 +459,18 @@ fn bytes_after_a_spill_file_that_is_being_sent_are_appended_to_it() {
     let spill = Arc::new(Spill::new(1 << 30, Arc::new(Disk::new())));
     case.full();
     assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full);
-    assert!(matches!(case.delivery.spill(&spill, &case.limits).0, Spilled::Done));
+    assert!(matches!(case.delivery.spill(&spill).0, Spilled::Done));
     let files = Arc::new(Mutex::new(Vec::new()));
     let (meanwhile, seen) = (spill.clone(), files.clone());
     case.write(Io::Moved(12_000), move |case| {
-        assert!(case.delivery.is_behind(), "the bytes in the file are not all sent");
+        assert!(case.delivery.outbox().queue.is_behind(), "the bytes in the file are not all sent");
         assert_eq!(case.send(&bytes(20_000, 20_000), false).0, Accepted::Full);
-        assert!(matches!(case.delivery.spill(&meanwhile, &case.limits).0, Spilled::Done));
+        assert!(matches!(case.delivery.spill(&meanwhile).0, Spilled::Done));
         lock(&seen).extend(case.delivery.spill_files());
     });
     assert!(case.drain(true).asked);
     assert_eq!(case.got(), bytes(0, 40_000));
     let files = lock(&files);
     assert!(files.len() == 2 && files[0] == files[1], "a response has one file, whose size is limited: {files:?}");
-    assert!(!case.delivery.is_behind());
+    assert!(!case.delivery.outbox().queue.is_behind());
 }

@@ -29,7 +29,7 @@ pub enum Way {
     ByteByByte,
     /// In one write, with a request before and one behind.
     Pipelined,
-    /// The same, over a UNIX socket to a server with one thread.
+    /// Pipelined over a UNIX socket to a server with one thread.
     OneThread,
     /// Byte by byte, to a server whose application reads the body while it arrives.
     Streamed,

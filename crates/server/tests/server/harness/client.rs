@@ -121,7 +121,7 @@ impl Client {
         Self::of_tcp(TcpStream::connect(address).unwrap())
     }
 
-    /// The same from this address.
+    /// A TCP connection from this address.
     pub fn tcp_from(address: SocketAddr, own: Ipv4Addr) -> Self {
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         bind(&socket, &SocketAddr::from((own, 0))).unwrap();

@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, proptest};
 use tailrace_http::limits::{Limits, Refusal};
+use tailrace_observe::record::Ending;
+use tailrace_os::clock::{Millis, NEVER};
+use tailrace_os::socket::Io;
+use tailrace_os::sync::lock;
 
 use super::{World, config, name, next_name};
 use crate::config::Config;
 use crate::connection::state::{AfterResponse, ConnectionState, Event, LeftOver, Message, Next};
 use crate::connection::transaction::Transaction;
-use crate::observe::record::Ending;
-use crate::os::clock::{Millis, NEVER};
-use crate::os::socket::Io;
-use crate::os::sync::lock;
 use crate::request::RequestBody;
 use crate::request::spool::Write;
-use crate::request::stream::{BodyFault, BodyStream, Pace, ReaderWaits, Source};
-use crate::response::sending::Flush;
+use crate::request::stream::{BodyFault, BodyStream, MinimumPace, Source};
+use crate::response::outbox::Flush;
 use crate::response::testing::Tape;
 
 /// The largest body that is accepted, in bytes.
@@ -138,7 +138,7 @@ impl Source for Socket {
         }
     }
 
-    fn send_continue(&self) {
+    fn send_continue(self: Arc<Self>) {
         lock(&self.0).continues += 1;
     }
 
@@ -150,16 +150,14 @@ impl Source for Socket {
         true
     }
 
-    fn pace(&self) -> Pace {
-        Pace { pause: Duration::from_secs(30), rate: 0 }
+    fn pace(&self) -> MinimumPace {
+        MinimumPace { pause: Duration::from_secs(30), rate: 0 }
     }
 
     fn now(&self) -> Instant {
-        crate::os::clock::now()
+        tailrace_os::clock::now()
     }
-}
 
-impl ReaderWaits for Socket {
     fn wait_readable(&self, _: Duration) -> bool {
         panic!("the model never waits for a body")
     }
@@ -291,12 +289,12 @@ impl Run {
         next
     }
 
-    /// The owner's loop, as `Connection::run_steps`.
+    /// The owner's loop, as `Owned::run`.
     fn carry(&mut self) {
         self.go_on(Next::Rest);
     }
 
-    /// The same, when the first action is known.
+    /// Goes on when the first action is known.
     fn go_on(&mut self, first: Next) {
         let mut first = Some(first).filter(|first| !matches!(first, Next::Rest));
         loop {
@@ -339,7 +337,7 @@ impl Run {
                 Next::Later => self.bits.read = true,
                 Next::Close => return self.close(),
                 Next::Rest => {}
-                Next::Read | Next::Flush | Next::MakeRoom(_) => unreachable!("they were done"),
+                Next::Read | Next::Flush => unreachable!("they were done"),
             }
             let Bits { read, end, write, expired } = self.bits;
             if !(read || end || write || expired) {
@@ -348,7 +346,7 @@ impl Run {
         }
     }
 
-    /// As `Connection::next_of_events`.
+    /// As `Steps::next_of_events`.
     fn first(&mut self, bits: &Bits) -> Next {
         let mut next = Next::Read;
         if self.state.is_storing() {
@@ -369,7 +367,7 @@ impl Run {
         if bits.read || bits.end { next } else { Next::Rest }
     }
 
-    /// As `Connection::read`.
+    /// As `Steps::read`.
     fn read(&mut self, end: bool) -> Next {
         let mut buffer = vec![0; self.scratch];
         for _ in 0..16 {
@@ -499,7 +497,7 @@ impl Run {
     fn written(&mut self) {
         let Owner::Write(write) = std::mem::replace(&mut self.owner, Owner::Nobody) else { panic!("no write runs") };
         let result =
-            if self.tape.below(10) == 9 { Err(std::io::Error::other("full")) } else { self.world.write(write) };
+            if self.tape.below(10) == 9 { Err(std::io::Error::other("full").into()) } else { self.world.write(write) };
         self.state.set_write_result(result);
         self.bits.read = true;
         self.bits.end = true;

@@ -8,14 +8,15 @@ use std::time::Duration;
 use tailrace_http::body::BodyDecoder;
 use tailrace_http::framing::BodyLength;
 use tailrace_http::limits::Refusal;
+use tailrace_observe::record::Ending;
 
 use super::{World, config, line, name};
 use crate::config::Config;
 use crate::connection::state::{AfterResponse, ConnectionState, Event, Idleness, Next};
 use crate::connection::transaction::Transaction;
-use crate::observe::record::Ending;
+use crate::request::spool::{NotWritten, Written};
 use crate::request::stream::Rest;
-use crate::response::sending::Flush;
+use crate::response::outbox::Flush;
 
 const TABLE: &str = include_str!("table.txt");
 
@@ -41,7 +42,7 @@ fn after(world: &World, inputs: &[&[u8]]) -> (ConnectionState, Next) {
     (state, next)
 }
 
-fn storing(world: &World, result: fn(&World, Next) -> io::Result<crate::request::spool::Written>) -> ConnectionState {
+fn storing(world: &World, result: fn(&World, Next) -> Result<Written, NotWritten>) -> ConnectionState {
     let (mut state, next) = after(world, &[UPLOAD, &[b'x'; 60]]);
     let result = result(world, next);
     state.set_write_result(result);
@@ -91,7 +92,7 @@ const STATES: [(&str, Make); 18] = [
             _ => panic!("it does not store"),
         })
     }),
-    ("a write failed", |world| storing(world, |_, _| Err(io::Error::other("full")))),
+    ("a write failed", |world| storing(world, |_, _| Err(io::Error::other("full").into()))),
     ("responding", |world| after(world, &[GET]).0),
     ("flushing, to keep", |world| flushing(world, AfterResponse::Keep, None)),
     ("flushing, to close", |world| flushing(world, AfterResponse::Close, None)),
@@ -137,7 +138,7 @@ fn a_draining_server_waits_longer_for_the_first_request_of_a_connection_than_for
     let world = world();
     world.is_stopping.set(true);
     let now = world.clock.reading().millis();
-    for (first_request_by, wait) in [(0, 250), (now + 4_000, 4_000), (now + 100, 250)] {
+    for (first_request_by, wait) in [(0, 1_000), (now + 4_000, 4_000), (now + 100, 1_000)] {
         world.first_request_by.set(first_request_by);
         let mut state = ConnectionState::Idle;
         assert_eq!(world.step(&mut state, Event::ReadAll).deadline, Some(now + wait));
@@ -173,7 +174,7 @@ fn a_connection_that_breaks_later_does_not_change_the_ending_of_a_response_that_
         (Ending::TimedOut, Ending::TimedOut),
         (Ending::Cut, Ending::Cut),
         (Ending::Broken, Ending::Broken),
-        (Ending::Complete, Ending::ClientGone),
+        (Ending::Complete, Ending::ClientDisconnected),
     ] {
         for event in [Event::Expired, Event::Flushed(Flush::Broken)] {
             let world = world();

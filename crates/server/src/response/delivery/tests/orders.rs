@@ -17,20 +17,19 @@ use tailrace_http::framing::RequestFacts;
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::Limits;
 use tailrace_http::request_head::Version;
+use tailrace_observe::record::Record;
+use tailrace_os::clock::{Clock, Millis, NEVER, now};
+use tailrace_os::socket::Io;
+use tailrace_os::sync::lock;
 
-use crate::observe::record::Record;
-use crate::os::clock::{Clock, Millis, NEVER, now};
-use crate::os::socket::Io;
-use crate::os::sync::lock;
 use crate::request::Request;
 use crate::request::disk::{Disk, TemporaryFile};
 use crate::request::memory::ClientMemory;
-use crate::request::protocol::Http1;
-use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled};
+use crate::response::delivery::{After, ClientTime, Delivery, Spilled};
+use crate::response::outbox::{DeliveryLimits, Flush, Room, TimeOut};
 use crate::response::policy::{Coalesce, Policy, Waiting};
-use crate::response::producer::{CompressionContext, HeadContext, Position, Response, SendContext, Sent};
+use crate::response::producer::{CompressionContext, Position, Response, SendContext, Sent};
 use crate::response::segments::tests::without_memory;
-use crate::response::sending::{DeliveryLimits, Flush, TimeOut};
 use crate::response::spill::Spill;
 use crate::response::testing::{Owned, Tape};
 use crate::transport::Transport;
@@ -345,7 +344,7 @@ impl World {
 
     /// The server breaks the connection.
     fn abort(&self) {
-        self.delivery.break_off();
+        self.delivery.outbox().break_off();
         self.notify_room();
         lock(&self.wire).is_aborted = true;
         lock(&self.todo).writable = true;
@@ -385,7 +384,7 @@ impl World {
     /// A waiting runner moves the queued bytes to a file.
     fn store(&self) {
         if lock(&self.producer).as_ref().is_some_and(|producer| producer.waits) {
-            let (spilled, after) = self.delivery.spill(&self.spill, &self.limits);
+            let (spilled, after) = self.delivery.spill(&self.spill);
             assert!(!matches!(spilled, Spilled::Failed(_)));
             self.follow_up(after);
         }
@@ -393,8 +392,8 @@ impl World {
 
     /// A disk thread frees memory of the response, whoever owns the connection.
     fn reclaim(&self) {
-        if !self.delivery.copy_tails() {
-            let (spilled, after) = self.delivery.spill(&self.spill, &self.limits);
+        if !self.delivery.outbox().queue.copy_tails() {
+            let (spilled, after) = self.delivery.spill(&self.spill);
             assert!(!matches!(spilled, Spilled::Failed(_)));
             self.follow_up(after);
             self.notify_room();
@@ -406,7 +405,7 @@ impl World {
         if !std::mem::take(&mut lock(&self.todo).compress) {
             return;
         }
-        let Some(step) = lock(&self.delivery.sending).begin_compressing(&self.limits) else { return };
+        let Some(step) = self.delivery.outbox().begin_compressing() else { return };
         let made = step.run();
         // Other threads act meanwhile.
         for _ in 0..self.below(4) {
@@ -471,7 +470,7 @@ impl World {
             Flush::More => lock(&self.todo).flush = true,
             Flush::Blocked | Flush::Elsewhere => {}
             Flush::Broken | Flush::Short(_) => {
-                assert!(lock(&self.delivery.sending).is_broken());
+                assert!(self.delivery.outbox().state.is_broken());
                 self.close();
             }
         }
@@ -479,8 +478,10 @@ impl World {
 
     fn close(&self) {
         *lock(&self.stage) = Stage::Closed;
-        self.delivery.break_off();
+        self.delivery.outbox().break_off();
         self.notify_room();
+        // As the owner does, which accounts for the request. A disk thread may be compressing.
+        self.delivery.outbox().compressing.take_result();
     }
 
     /// All of a response was sent, and the next one begins.
@@ -510,17 +511,18 @@ impl World {
         let sent = self.give(&mut producer);
         match sent {
             Sent::Taken => {}
-            Sent::Enough | Sent::Gone => producer.is_done = true,
+            Sent::BodyComplete | Sent::Gone => producer.is_done = true,
             Sent::NoMemory => (producer.is_done, producer.has_failed) = (true, true),
             Sent::Full => {
                 // A greenlet asks like this; a thread looks under the same lock.
-                match self.delivery.ask_for_room(&self.limits, || producer.waits = true) {
+                let outbox = self.delivery.outbox();
+                match outbox.room(&self.limits) {
                     Room::Never => {
-                        producer.response.set_gone();
+                        producer.response.body.set_gone();
                         producer.is_done = true;
                     }
-                    Room::Now => assert!(!producer.waits),
-                    Room::Later => assert!(producer.waits),
+                    Room::Now => {}
+                    Room::Later => producer.waits = true,
                 }
             }
         }
@@ -529,7 +531,7 @@ impl World {
 
     fn give(&self, producer: &mut Producer) -> Sent {
         let Producer { response, record, body, facts, accepts_gzip, .. } = producer;
-        let context = self.context(facts, *accepts_gzip);
+        let context = self.context(*facts, *accepts_gzip);
         let length = [0, 1, 90, 3_000, 5_000, 20_000, 70_000][self.below(7)];
         let position = if self.below(8) == 7 { Position::Last } else { Position::More };
         let (sent, after) = match self.below(12) {
@@ -577,7 +579,7 @@ impl World {
         sent
     }
 
-    fn context<'a>(&'a self, facts: &'a RequestFacts, accepts_gzip: bool) -> SendContext<'a> {
+    fn context(&self, facts: RequestFacts, accepts_gzip: bool) -> SendContext<'_> {
         SendContext {
             delivery: &self.delivery,
             limits: &self.limits,
@@ -586,46 +588,35 @@ impl World {
             server_name: "",
             server_timing: false,
             is_gone: lock(&self.wire).is_gone,
-            may_hold: Box::leak(Box::new({
-                let holds = self.below(3) == 2;
-                move || holds
-            })),
-            may_delay: Box::leak(Box::new({
-                let delays = self.below(3) == 1;
-                move || delays
-            })),
-            format: Box::leak(Box::new({
-                let facts = *facts;
-                let request: &Request = if accepts_gzip { &ACCEPTING } else { &OTHER };
-                let compression = move || CompressionContext { rules: &RULES, request };
-                move || HeadContext {
-                    format: &Http1,
-                    facts,
-                    strict_transport: b"",
-                    id: None,
-                    compression: Some(compression()),
-                }
-            })),
+            may_hold: self.below(3) == 2,
+            may_delay: self.below(3) == 1,
+            facts,
+            incoming: None,
+            id: None,
+            compression: Some(CompressionContext {
+                rules: &RULES,
+                request: if accepts_gzip { &ACCEPTING } else { &OTHER },
+            }),
         }
     }
 
     /// The producer ends its response, and the connection continues.
     fn finish(&self, mut producer: Producer) {
         let Producer { response, record, facts, accepts_gzip, has_failed, .. } = &mut producer;
-        let context = self.context(facts, *accepts_gzip);
+        let context = self.context(*facts, *accepts_gzip);
         if !*has_failed {
             let after = response.finish(&context, record, now());
             self.follow_up(after.unwrap());
         } else {
-            response.withdraw(&self.delivery, &self.limits, record);
+            response.withdraw(&self.delivery, record);
         }
-        if *has_failed && !response.is_committed() && !response.is_gone() {
+        if *has_failed && !response.body.is_committed() && !response.body.is_gone() {
             let after = response.send_error(&context, record, 500, "Failed.", now());
             self.follow_up(after);
         }
-        let is_whole = !*has_failed && response.missing() == 0 && !response.is_gone();
-        let end = self.delivery.end(&self.limits);
-        let keep = is_whole && response.keeps_alive() && end.timed_out.is_none();
+        let is_whole = !*has_failed && response.body.missing() == 0 && !response.body.is_gone();
+        let end = self.delivery.outbox().end(&self.limits);
+        let keep = is_whole && response.body.keeps_alive() && end.timed_out.is_none();
         assert_eq!(end.timed_out.is_some(), lock(&self.was_timed_out).is_some());
         *lock(&self.producer) = Some(producer);
         *lock(&self.stage) = Stage::Flushing { keep };
@@ -704,7 +695,7 @@ impl World {
         let (is_excused, kind) = lock(&self.producer).as_ref().map_or((false, None), |producer| {
             // A response may be incomplete if its application has failed, or if its client is known to have
             // disconnected.
-            (producer.has_failed || producer.response.is_gone(), Some(producer.kind))
+            (producer.has_failed || producer.response.body.is_gone(), Some(producer.kind))
         });
         let got = lock(&self.wire).got.clone();
         let beginning = got[..got.len().min(300)].escape_ascii().to_string();
@@ -814,7 +805,7 @@ fn check(numbers: &[u16]) {
     world.check();
     assert!(!lock(&world.producer).as_ref().is_some_and(|producer| producer.waits), "a waiting producer was not woken");
     world.close();
-    let is_broken = lock(&world.delivery.sending).is_broken();
+    let is_broken = world.delivery.outbox().state.is_broken();
     assert!(is_broken, "the connection can still send after its end");
     assert_eq!(world.limits.memory.used(), 0, "some memory is still charged");
 }

@@ -1,0 +1,1 @@
+"""Programs that measure: each is run by hand, from this folder's parent."""
