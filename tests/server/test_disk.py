@@ -101,7 +101,8 @@ def test_a_request_that_comes_while_the_one_before_is_written_is_read(disk, argu
 
 
 def test_time_that_the_disk_takes_is_not_the_clients(disk):
-    with serving(disk, body_timeout=1) as server, uploading(server) as client:
+    # Enough for the client, if the machine is busy, between its parts.
+    with serving(disk, body_timeout=5) as server, uploading(server) as client:
         send(server, client, pattern(600_000))
         eventually(lambda: deleted_files(server) >= 1 and not any(receive_queues(server)), "a first write")
         disk.set("hold", True)
