@@ -10,7 +10,7 @@ class Work:
     """The same request, repeated on several connections.
 
     seconds: duration. core: the client's core, as for taskset. close: a new connection for each request. fields:
-    additional header fields, as "Name: value". upload: each is a POST of `served.files.FORM_BYTES`.
+    additional header fields, as "Name: value". script: in Lua, which makes other requests than these; the name of a file beside this one.
     """
 
     url: str
@@ -19,7 +19,7 @@ class Work:
     core: int | str
     close: bool = False
     fields: tuple[str, ...] = ()
-    upload: bool = False
+    script: str = ""
 
     def all_fields(self) -> tuple[str, ...]:
         return (*self.fields, "Connection: close") if self.close else self.fields

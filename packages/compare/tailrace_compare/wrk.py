@@ -7,14 +7,14 @@ from pathlib import Path
 
 from tailrace_compare.work import Load, Work, counted
 
-UPLOAD = Path(__file__).with_name("upload.lua")
+SCRIPTS = Path(__file__).parent
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 
 
 def command(work: Work) -> list[str]:
     """The command line; wrk counts whole seconds."""
     line = ["wrk", "-t1", "--latency", f"-c{work.connections}", f"-d{max(1, round(work.seconds))}s"]
-    line += ["-s", str(UPLOAD)] if work.upload else []
+    line += ["-s", str(SCRIPTS / work.script)] if work.script else []
     return [*line, *(word for field in work.all_fields() for word in ("-H", field)), work.url]
 
 

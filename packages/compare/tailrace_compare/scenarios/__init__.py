@@ -44,6 +44,7 @@ from tailrace_compare.scenarios.rows import (
     greenlets,
     lateness,
     milliseconds,
+    mixed,
     payloads,
     rate,
     sleeping,
@@ -58,6 +59,7 @@ from tailrace_compare.scenarios.syscalls import Syscalls
 
 SCENARIOS: tuple[Scenario, ...] = (
     *everyday(),
+    mixed(),
     Rate(
         "pong_c64",
         "Pong: 4 bytes, 15 header fields, 64 connections",
@@ -134,8 +136,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     *(
         row
         for name, title, app in FRAMEWORK_APPS
-        for part, words, path, upload in FRAMEWORK_REQUESTS
-        for row in frameworks(f"{name}{part}", f"{title}, {words}", app, path, upload)
+        for part, words, path, script in FRAMEWORK_REQUESTS
+        for row in frameworks(f"{name}{part}", f"{title}, {words}", app, path, script)
     ),
     *frameworks("json", "100 rows as JSON", "served.shapes:rows"),
     *static("static_page", "A file of 21 KB", "page", 1.2),

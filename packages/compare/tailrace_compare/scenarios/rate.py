@@ -20,22 +20,25 @@ from tailrace_compare.served import files
 from tailrace_compare.use import watched
 from tailrace_compare.work import Work
 
+UPLOAD = "upload.lua"
+
 
 @dataclass(frozen=True)
 class Rate(Scenario):
     """connections: the number of connections. close: a new connection for each request.
     same_core: client and server share a core; across cores, one connection measures how fast a sleeping core wakes.
-    fields: additional header fields. upload: each request is a POST of 100 KB.
+    fields: additional header fields. script: of wrk, which makes the requests.
 
     The first metric is the rate. The suffix of a key determines the others: `_cost` is the server's processor time per
-    response in microseconds; `_p50` and `_p99` are percentiles of the latency in milliseconds.
+    response in microseconds, and `_above` that without what a call of the application costs by itself (`served.called`),
+    both together; `_p50` and `_p99` are percentiles of the latency in milliseconds.
     """
 
     connections: int = 64
     close: bool = False
     same_core: bool = False
     fields: tuple[str, ...] = ()
-    upload: bool = False
+    script: str = ""
 
     def at_once(self) -> int:
         return self.connections
@@ -49,8 +52,10 @@ class Rate(Scenario):
         if done.rate <= 0:
             return Sample({}, done.errors, done.detail, others)
         unserved = done.unserved(work)
+        spent = 1e6 * use.server / done.answers if done.answers else None
         found = {
-            "_cost": 1e6 * use.server / done.answers if done.answers else None,
+            "_cost": spent,
+            "_above": None if spent is None else self.above(server, spent),
             "_p50": None if unserved else done.p50,
             "_p99": None if unserved else done.p99,
         }
@@ -64,11 +69,17 @@ class Rate(Scenario):
                 notes.append(client(done.processor, done.seconds, done.answers))
         return Sample(values, done.errors, ", ".join(notes), others)
 
+    def above(self, server: Server, spent: float) -> float | None:
+        """Microseconds that the server has spent on a response beyond the call of the application. Raises OSError."""
+        if not any(metric.key.endswith("_above") for metric in self.metrics):
+            return None
+        return spent - float(checks.check(server.connect, Expected(f"/called?{self.path}")).body)
+
     def answers(self, server: Server) -> tuple[Expected, ...]:
         fields = (*self.fields, "Connection: close") if self.close else self.fields
         if server.peer.package is None:
             return (replace(self.of_nginx(), fields=fields),)
-        if self.upload:
+        if self.script == UPLOAD:
             fields = (*fields, "Content-Type: application/x-bytes")
             sent = b"x" * files.FORM_BYTES
             return (checks.of_application(self.app, self.path, method="POST", fields=fields, sent=sent),)
@@ -85,10 +96,10 @@ class Rate(Scenario):
 
     def reproduce(self) -> str:
         line = load.command(self.work(f"http://127.0.0.1:8000{self.path}", 1))
-        return shlex.join(line).replace(str(wrk.UPLOAD.parent), "tailrace_compare")
+        return shlex.join(line).replace(str(wrk.SCRIPTS), "tailrace_compare")
 
     def work(self, url: str, seconds: float) -> Work:
-        return Work(url, self.connections, seconds, self.core(), self.close, self.fields, self.upload)
+        return Work(url, self.connections, seconds, self.core(), self.close, self.fields, self.script)
 
 
 @dataclass(frozen=True)

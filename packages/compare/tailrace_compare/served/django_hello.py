@@ -13,6 +13,7 @@ from django.shortcuts import render  # type: ignore[import-untyped,unused-ignore
 from django.urls import path  # type: ignore[import-untyped,unused-ignore]
 from django.views.decorators.csrf import csrf_exempt  # type: ignore[import-untyped,unused-ignore]
 
+from . import called
 from .closing import closing
 
 settings.configure(
@@ -66,12 +67,17 @@ def upload(request: HttpRequest) -> HttpResponse:
     return HttpResponse(str(len(request.body)), content_type="text/plain")
 
 
+def floor(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(called.microseconds(app, request.META), content_type="text/plain")
+
+
 urlpatterns = [
     path("", hello),
     path("ready", hello),
     path("page", page),
     path("json", orders),
     path("upload", upload),
+    path("called", floor),
 ]
 
 django.setup()

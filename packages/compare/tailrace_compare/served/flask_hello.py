@@ -1,9 +1,12 @@
-"""Flask's own first example, a page from a template, JSON, and an upload."""
+"""Flask's own first example, a page from a template, JSON, an upload, a view that waits and one that computes."""
 
 from __future__ import annotations
 
+import time
+
 from flask import Flask, Response, jsonify, render_template, request
 
+from . import called
 from .closing import closing
 
 app = Flask(__name__)
@@ -30,6 +33,25 @@ def orders() -> Response:
 @app.route("/upload", methods=["POST"])
 def upload() -> str:
     return str(len(request.get_data()))
+
+
+@app.route("/waits")
+def waits() -> str:
+    time.sleep(0.02)
+    return "<p>Waited</p>"
+
+
+@app.route("/computes")
+def computes() -> str:
+    end = time.thread_time() + 0.005
+    while time.thread_time() < end:
+        pass
+    return "<p>Computed</p>"
+
+
+@app.route("/called")
+def floor() -> str:
+    return called.microseconds(app, request.environ)
 
 
 closed = closing(app)
