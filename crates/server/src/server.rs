@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tailrace_http::query::QueryMasking;
 use tailrace_observe::level::Level;
@@ -43,6 +43,7 @@ use self::publishing::Shown;
 use crate::config::Config;
 use crate::connection::driver::{Connection, ConnectionHost, Task};
 use crate::connection::exchange::Exchange;
+use crate::connection::hold_rule::Completion;
 use crate::connection::host::Host;
 use crate::connection::ownership::{self, Owned};
 use crate::connection::runner::RunnerId;
@@ -334,13 +335,15 @@ impl Host<Connection> for Server {
         self.parts.context.hold(connection);
     }
 
-    fn may_hold(&self) -> bool {
+    fn may_hold(&self, started: Instant) -> bool {
         let Parts { context, dispatcher, executor, .. } = &self.parts;
-        // The first response is held only if two requests wait. With one, it is sent, and its client can ask again
-        // while that one runs: to hold it would cost two connections on another core 6 % of their rate.
-        let least = if context.batched.is_empty() { 2 } else { 1 };
-        let has_enough = dispatcher.queue.len() >= least;
-        has_enough && context.batched.is_on() && executor.may_hold() && context.lifecycle.is_running()
+        let batched = &context.batched;
+        let (waiting, has_batch) = (dispatcher.queue.len(), !batched.is_empty());
+        let is_worth_a_look = (waiting > 0 || has_batch) && batched.is_on();
+        is_worth_a_look && executor.may_hold() && context.lifecycle.is_running() && {
+            let took = context.clock.peek().saturating_duration_since(started);
+            batched.rule.may_hold(Completion { waiting, has_batch, took })
+        }
     }
 
     fn may_delay(&self) -> bool {

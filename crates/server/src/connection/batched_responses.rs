@@ -1,8 +1,5 @@
 //! Batched responses: while further requests wait for the application, a small complete response is not sent at once but
-//! held, and several batched responses are sent one directly after the other.
-//!
-//! This happens only while the server has little time to spare: clients that are answered together ask again together,
-//! and a server that could work meanwhile would wait for them.
+//! held, and several batched responses are sent one directly after the other. [`HoldRule`] is the rule.
 //!
 //! Each send wakes a client. On the server's core the client preempts the next call of the application; on another core
 //! the wake-up costs an interrupt. Sends after several calls make fewer of both.
@@ -33,6 +30,7 @@ use tailrace_os::sync::{Mutex, lock};
 use tailrace_os::timer::Timer;
 
 use crate::connection::driver::Connection;
+use crate::connection::hold_rule::HoldRule;
 use crate::connection::ownership::Owned;
 
 /// Bytes of the stack of the timekeeper.
@@ -48,7 +46,7 @@ struct List {
 pub(crate) struct BatchedResponses {
     list: Mutex<List>,
     count: AtomicUsize,
-    limit: Duration,
+    pub(crate) rule: HoldRule,
     /// When the timekeeper comes. `None`: no response is held.
     timer: Option<Arc<Timer>>,
     /// Whether the timekeeper could be started, once a response was to be held.
@@ -62,14 +60,14 @@ impl Drop for BatchedResponses {
 }
 
 impl BatchedResponses {
-    /// An empty list. `limit`: how long a response may be held; zero: no response is held.
+    /// An empty list.
     ///
     /// # Errors
     /// No descriptors left.
-    pub(crate) fn new(limit: Duration) -> io::Result<Self> {
-        let timer = if limit.is_zero() { None } else { Some(Arc::new(Timer::new()?)) };
+    pub(crate) fn new(rule: HoldRule) -> io::Result<Self> {
+        let timer = if rule.is_on() { Some(Arc::new(Timer::new()?)) } else { None };
         let (list, count, has_timekeeper) = (Mutex::default(), AtomicUsize::new(0), OnceLock::new());
-        Ok(Self { list, count, limit, timer, has_timekeeper })
+        Ok(Self { list, count, rule, timer, has_timekeeper })
     }
 
     /// True when responses may be held at all.
@@ -96,7 +94,7 @@ impl BatchedResponses {
         }
         match &self.timer {
             Some(timer) if *self.has_timekeeper.get_or_init(|| start(timer.clone(), keep_time())) => {
-                timer.set(self.limit * 2);
+                timer.set(self.rule.overdue());
             }
             _ => self.send(),
         }
@@ -108,35 +106,26 @@ impl BatchedResponses {
         self.count.load(Ordering::SeqCst) == 0
     }
 
-    /// The time until the oldest batched response has to be sent. `None`: nothing is held. `now` is called only if
-    /// something is.
-    #[inline]
-    pub(crate) fn time_left(&self, now: impl FnOnce() -> Instant) -> Option<Duration> {
-        if self.is_empty() {
-            return None;
-        }
+    /// How long the oldest response has been held by `now`. `None`: nothing is held.
+    pub(crate) fn held_for(&self, now: Instant) -> Option<Duration> {
         let since = lock(&self.list).since?;
-        Some(self.limit.saturating_sub(now().saturating_duration_since(since)))
+        Some(now.saturating_duration_since(since))
     }
 
-    /// Sends all batched responses. A panic in one breaks its connection only.
+    /// Sends all batched responses, one directly after the other, and then continues with their connections: a client
+    /// that is still busy with one response need not be woken for the next. A panic in one breaks its connection only.
     pub(crate) fn send(&self) {
         if self.is_empty() {
             return;
         }
-        for owned in self.take() {
-            let connection = owned.clone();
-            let send = || {
-                may_panic("held");
-                owned.end_hold();
-            };
-            if let Err(panic) = catch(send) {
-                let message = format!("a connection ended in a panic of the server: {panic}");
-                connection.host.log(Level::Error, &message);
-                // Nobody owns the connection any more.
-                let _ = catch(|| connection.abort());
-                let _ = catch(|| connection.host.remove(&connection));
-            }
+        let send = |owned: Owned<Connection>| {
+            may_panic("held");
+            owned.send_held();
+            owned
+        };
+        let sent: Vec<_> = self.take().into_iter().filter_map(|owned| guarded(owned, send)).collect();
+        for owned in sent {
+            guarded(owned, Owned::run);
         }
     }
 
@@ -159,6 +148,20 @@ impl BatchedResponses {
         self.count.store(0, Ordering::SeqCst);
         std::mem::take(&mut list.connections)
     }
+}
+
+/// A step with a connection. `None`: it has panicked, and the connection is broken.
+fn guarded<T>(owned: Owned<Connection>, step: impl FnOnce(Owned<Connection>) -> T) -> Option<T> {
+    let connection = owned.clone();
+    catch(|| step(owned))
+        .map_err(|panic| {
+            let message = format!("a connection ended in a panic of the server: {panic}");
+            connection.host.log(Level::Error, &message);
+            // Nobody owns the connection any more.
+            let _ = catch(|| connection.abort());
+            let _ = catch(|| connection.host.remove(&connection));
+        })
+        .ok()
 }
 
 /// Starts the thread that calls `keep_time` whenever the timer expires, until that returns false. False: the system has

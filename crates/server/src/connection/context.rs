@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::connection::batched_responses::BatchedResponses;
 use crate::connection::driver::Connection;
 use crate::connection::flush_list::FlushList;
+use crate::connection::hold_rule::HoldRule;
 use crate::connection::ownership::Owned;
 use crate::connection::shared::Shared;
 use crate::connection::table::Table;
@@ -74,7 +75,11 @@ impl Context {
     /// No descriptors left.
     pub(crate) fn new(config: Config, policy: Policy, disk: Arc<Disk>) -> io::Result<Self> {
         Ok(Self {
-            batched: BatchedResponses::new(if policy.holds { config.hold_writes } else { Duration::ZERO })?,
+            batched: BatchedResponses::new(HoldRule::new(if policy.holds {
+                config.hold_writes
+            } else {
+                Duration::ZERO
+            }))?,
             shared: Arc::new(Shared::new(config, policy, disk)),
             poller: Poller::new()?,
             table: Table::default(),

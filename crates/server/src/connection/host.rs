@@ -51,8 +51,9 @@ pub(crate) trait Host<C>: Send + Sync + 'static {
 
     // Who sends a response, and when.
 
-    /// True when a complete response may be held: further requests wait, and the calling runner runs them next.
-    fn may_hold(&self) -> bool;
+    /// True when a complete response may be held, of a call of the application that began at `started`: further requests
+    /// wait, and the calling runner runs them next.
+    fn may_hold(&self, started: Instant) -> bool;
 
     /// True when the opening of a response may be delayed: further requests wait, and while the calling runner makes the
     /// next block, another thread is certain to send what is coalesced at its next tick.

@@ -3,7 +3,6 @@
 //! Thread: a stream belongs to the thread that runs the request, or that continues the response after it. What other
 //! threads use is in [`Delivery`](crate::response::delivery::Delivery).
 
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +14,6 @@ use tailrace_observe::record::{Ending, Path, Record};
 use tailrace_os::sync::lock;
 use tailrace_os::usage;
 
-use crate::config::HOLD_WRITES;
 use crate::connection::backpressure::{PATIENCE, SlowClient, WaitingCount, next_patience};
 use crate::connection::driver::Connection;
 use crate::connection::owned::Ended;
@@ -30,9 +28,6 @@ use crate::response::producer::{CompressionContext, Position, Response, SendCont
 
 /// Interim responses that the client has not accepted may have at most this many bytes.
 const MAX_INTERIM: usize = 32 * 1024;
-/// How long a call of the application took whose response may be held. A wake-up of the client between two shorter calls
-/// costs less than holding does; during another longer one it would be held for too long.
-const HELD: Range<Duration> = Duration::from_micros(50)..HOLD_WRITES;
 
 /// How the producer of a response leaves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,13 +159,11 @@ impl ResponseStream {
         let shared = &connection.shared;
         let request = &*request;
         record.has_left |= connection.has_disconnected();
-        let is_held = |started| HELD.contains(&shared.clock.peek().saturating_duration_since(started));
         let may_hold = ends
             && runner.is_some()
             && is_safe(request.head.method.of(&request.bytes))
             && incoming.is_none()
-            && connection.host.may_hold()
-            && record.started.is_some_and(is_held);
+            && record.started.is_some_and(|started| connection.host.may_hold(started));
         let is_first = !response.body.is_committed();
         // What a responder sends has rules of its own.
         let rules = shared.config.compression.as_ref().filter(|_| is_first && runner.is_some());

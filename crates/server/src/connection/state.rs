@@ -979,7 +979,7 @@ impl ConnectionState {
     }
 
     /// Notes in the record for how long the response that is being flushed was held.
-    pub(crate) fn end_hold(&mut self, now: Instant) {
+    pub(crate) fn note_held(&mut self, now: Instant) {
         if let Self::Flushing(flushing) = self
             && let Some(Transaction { record, .. }) = flushing.transaction.as_deref_mut()
             && let Some(finished) = record.finished

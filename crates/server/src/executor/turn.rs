@@ -130,16 +130,16 @@ impl Turn<'_> {
         self.dispatcher.context().clock.peek()
     }
 
-    /// Before the next call of the application: sends batched responses if that call would delay them for too long,
-    /// assuming that it takes as long as the last one. After the last call, the runner sends them anyway.
+    /// Before the next call of the application: sends batched responses if that call would delay them for too long. After
+    /// the last call, the runner sends them anyway.
     fn send_batched(&self) {
         let batched = &self.dispatcher.context().batched;
         if batched.is_empty() {
             return;
         }
         let now = self.now();
-        let next = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
-        if batched.time_left(|| now).is_some_and(|left| left <= next) {
+        let last = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
+        if batched.held_for(now).is_some_and(|held| batched.rule.must_send(held, last)) {
             batched.send();
         }
     }

@@ -163,7 +163,7 @@ fn an_error_page_is_never_held() {
 
 /// Returns the number of calls that took less time than one whose response may be held.
 fn assert_no_quick_response_was_held(server: &Server) -> usize {
-    const QUICK: Duration = Duration::from_micros(50);
+    const QUICK: Duration = Duration::from_micros(15);
     let quick: Vec<_> = server.calls().into_iter().filter(|call| call.took < QUICK).collect();
     assert!(quick.iter().all(|call| call.held.is_zero()), "{quick:?}");
     quick.len()

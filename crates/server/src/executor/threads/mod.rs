@@ -2,7 +2,6 @@
 
 pub(crate) mod leadership;
 pub(crate) mod roles;
-mod spare_time;
 pub(crate) mod watcher;
 
 use std::io;
@@ -21,6 +20,7 @@ use tailrace_os::sync::atomic::{AtomicBool, Ordering};
 
 use crate::connection::context::Context;
 use crate::connection::driver::Connection;
+use crate::connection::spare_time::SpareTime;
 use crate::connection::steps::READS;
 use crate::connection::thread_state;
 use crate::connection::watch::Watcher;
@@ -32,7 +32,6 @@ use crate::executor::entry::run_application;
 use crate::executor::event_loop::EventLoop;
 use crate::executor::threads::leadership::Term;
 use crate::executor::threads::roles::{Role, Roles, Watched};
-use crate::executor::threads::spare_time::SpareTime;
 use crate::executor::turn::Turn;
 use crate::response::coalescing::TICK;
 use crate::response::policy::{Coalesce, Policy, Waiting};

@@ -208,7 +208,7 @@ fn the_record_of_a_response_says_for_how_long_it_was_held() {
     let finished = world.clock.peek();
     transaction.record.finished = Some(finished);
     world.step(&mut state, Event::Responded { then: AfterResponse::Keep, transaction, rest: None, is_sent: false });
-    state.end_hold(finished + Duration::from_millis(3));
+    state.note_held(finished + Duration::from_millis(3));
     let account = world.step(&mut state, Event::Flushed(Flush::Empty)).account.unwrap();
     assert_eq!(account.record.held, Duration::from_millis(3));
 }

@@ -5,27 +5,27 @@
 use std::time::{Duration, Instant};
 
 /// How long is measured before each verdict.
-const SPAN: Duration = Duration::from_millis(8);
+const SPAN: Duration = Duration::from_millis(16);
 
 /// It begins anew with each leader.
-pub(super) struct SpareTime {
+pub(crate) struct SpareTime {
     since: Instant,
     waited: Duration,
 }
 
 impl SpareTime {
     /// Measures from `now` on.
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self { since: now, waited: Duration::ZERO }
     }
 
     /// The leader has waited for events from `before` to `now`. After each [`SPAN`] the verdict: true when it has waited
-    /// for less than a quarter of the time, so that it has little to spare.
-    pub(super) fn note(&mut self, before: Instant, now: Instant) -> Option<bool> {
+    /// for less than an eighth of the time, so that it has little to spare.
+    pub(crate) fn note(&mut self, before: Instant, now: Instant) -> Option<bool> {
         self.waited += now.saturating_duration_since(before);
         let all = now.saturating_duration_since(self.since);
         (all >= SPAN).then(|| {
-            let has_little = self.waited * 4 < all;
+            let has_little = self.waited * 8 < all;
             *self = Self::new(now);
             has_little
         })
@@ -57,14 +57,14 @@ mod tests {
 
     #[test]
     fn a_leader_that_hardly_waits_has_little_time_to_spare() {
-        for verdicts in [verdicts(Duration::ZERO, BIT, 4), verdicts(BIT, BIT * 4, 4)] {
+        for verdicts in [verdicts(Duration::ZERO, BIT, 4), verdicts(BIT, BIT * 8, 4)] {
             assert!(verdicts.len() >= 3 && verdicts.iter().all(|has_little| *has_little), "{verdicts:?}");
         }
     }
 
     #[test]
-    fn a_leader_that_waits_for_a_third_of_the_time_has_time_to_spare() {
-        for verdicts in [verdicts(BIT, BIT * 2, 4), verdicts(SPAN * 5, BIT, 10)] {
+    fn a_leader_that_waits_for_a_seventh_of_the_time_has_time_to_spare() {
+        for verdicts in [verdicts(BIT, BIT * 6, 4), verdicts(SPAN * 5, BIT, 10)] {
             assert!(verdicts.len() >= 2 && !verdicts.iter().any(|has_little| *has_little), "{verdicts:?}");
         }
     }
