@@ -222,8 +222,10 @@ def test_code_that_was_rejected_is_not_rolled_out_by_recycling(operated):
             recycled = server.log.count("; replacing it")
             server.logged("reload undone, the old workers keep serving: worker 1 ")
             server.logged("restore the old code: until the next reload, no worker is recycled")
-            # The last answers of the rejected worker may still be on their way to the clients.
-            server.until(lambda: load.of(200, "good") > 300, "answers of the old workers")
+            rejected = re.findall(r"worker 1 \(pid \d+\)", server.log)[-1]
+            server.logged(f"{rejected} has ended")
+            # Its last answers may still be on their way to the clients.
+            load.more()
             errors = load.of(500)
             # Both have served far more than that.
             server.until(lambda: load.of(200, "good") > 1500, "answers of the old workers")

@@ -9,6 +9,7 @@ import pytest
 from tailrace_compare import checks
 from tailrace_compare.checks import CheckedCell, Expected, Wrong
 from tailrace_compare.results import Cell, Sample
+from tailrace_compare.served import files
 
 HEAD = (("Content-Type", "text/plain"), ("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"))
 SET = b"Content-Type: text/plain\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n"
@@ -192,6 +193,7 @@ def test_the_beginning_of_an_endless_answer_is_enough() -> None:
 
 
 def test_the_application_says_what_is_expected() -> None:
+    files.make()
     pong = checks.of_application("served.shapes:pong")
     assert (pong.status, pong.body, len(pong.head or ())) == (200, b"pong", 15)
     upload = checks.of_application("served.shapes:upload", method="POST", sent=b"12345")

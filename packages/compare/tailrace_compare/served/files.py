@@ -67,7 +67,8 @@ def make() -> Path:
     for name, content in contents.items():
         path = DIRECTORY / name
         if not path.exists():
-            fresh = path.with_suffix(".new")
+            # Another process may write it, too.
+            fresh = path.with_suffix(f".{os.getpid()}")
             fresh.write_bytes(content())
             fresh.replace(path)
     flat = DIRECTORY / "flat"
