@@ -25,11 +25,10 @@ class Visitor:
     times: list[int] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-    def __enter__(self) -> Visitor:
+    def __enter__(self) -> None:
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.visit)
         self.thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.ended.set()
@@ -61,7 +60,8 @@ class Mix(Rate):
     """metrics: the rate, and the 99th percentile of the visitor's answers in milliseconds."""
 
     def load(self, server: Server, ask: Ask) -> Sample:
-        with Visitor(server) as visitor:
+        visitor = Visitor(server)
+        with visitor:
             sample = super().load(server, ask)
         rate = self.metrics[0].key
         values = {rate: sample.values[rate]} if rate in sample.values else {}

@@ -30,8 +30,8 @@ class Rate(Scenario):
     fields: additional header fields. script: of wrk, which makes the requests.
 
     The first metric is the rate. The suffix of a key determines the others: `_cost` is the server's processor time per
-    response in microseconds, and `_above` that without what a call of the application costs by itself (`served.called`),
-    both together; `_p50` and `_p99` are percentiles of the latency in milliseconds.
+    response in microseconds, `_above` the same without what a call of the application costs by itself
+    (`served.called`); `_p50` and `_p99` are percentiles of the latency in milliseconds.
     """
 
     connections: int = 64

@@ -124,8 +124,8 @@ def mixed() -> Mix:
         EVERYDAY,
         "served.flask_hello:app",
         (*rate("mix", title, "mix", TimesBest(1.05)), p99),
-        "The throughput of an application of which some views wait and some compute, and how long a visitor waits for a "
-        "quick page beside them, with one worker per core.",
+        "The throughput of an application of which some views wait and some compute, and how long a visitor waits "
+        "for a quick page beside them, with one worker per core.",
         among=(*FRAMEWORK_SERVERS, "waitress"),
         connections=96,
         script="mix.lua",
