@@ -17,6 +17,15 @@ def test_every_page_is_in_the_navigation_once():
     assert sorted(navigation()) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
+INSTALLING = [DOCS / "index.md", DOCS / "tutorial.md", *sorted((DOCS / "coming-from").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", INSTALLING, ids=lambda page: page.name)
+def test_a_page_that_begins_with_an_installation_says_how_until_the_first_release(page):
+    text = page.read_text()
+    assert text.index("install.md#from-source") < text.index("pip install") + 1000
+
+
 check_site = module_of("tools/check_site.py")
 
 

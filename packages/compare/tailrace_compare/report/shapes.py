@@ -132,7 +132,8 @@ def title_of(shapes: Mapping[str, Column]) -> str:
 
 def head(shapes: Mapping[str, Column]) -> str:
     rivals = {name for column in shapes.values() for name in others(column) if column.figure(name) is not None}
-    beside = f"A dot for each of {len(rivals)} other server{'s' if len(rivals) != 1 else ''}; right: against the best"
+    ways = "way" if len(rivals) == 1 else "ways"
+    beside = f"A dot for each of {len(rivals)} {ways} to run another server; right: against the best"
     y = 106
     return (
         f'<text class="title" x="{MARGIN}" y="34">Time per response, by its shape</text>'

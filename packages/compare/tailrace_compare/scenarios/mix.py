@@ -40,6 +40,7 @@ class Visitor:
                 self.visit_on_one_connection()
             except OSError as error:
                 self.errors.append(str(error) or type(error).__name__)
+                self.ended.wait(PROBE_SECONDS)
 
     def visit_on_one_connection(self) -> None:
         """Returns when the server closes the connection after an answer, too. Raises OSError."""
