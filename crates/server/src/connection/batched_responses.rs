@@ -7,8 +7,8 @@
 //! PEP 3333, "Buffering and Streaming": servers "must either fully transmit the block to the client, or guarantee that
 //! they will continue transmission even while the application is producing its next block". A complete response has no
 //! next block, and a block of one that is not complete is never held here ([`crate::response::coalescing`] delays
-//! some). The guarantee is given nevertheless: another thread, the timekeeper, sends what has been held for twice the
-//! limit, even while the application runs. It sleeps until a timer expires, which each first response that is held puts
+//! some). The guarantee is given nevertheless: another thread, the timekeeper, sends what has been held for longer than
+//! the limit, even while the application runs. It sleeps until a timer expires, which each first response that is held puts
 //! off. So it wakes only if a call of the application takes too long; while calls are short, it costs one system call for
 //! each batch. A thread that looked twice a millisecond made four times as many context switches.
 //!

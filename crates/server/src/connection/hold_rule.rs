@@ -49,7 +49,7 @@ impl HoldRule {
 
     /// After this time, what is held is sent though a call of the application has not returned.
     pub(crate) fn overdue(self) -> Duration {
-        self.limit * 2
+        self.limit * 5 / 4
     }
 
     /// True when the response may be held, of a runner that is under pressure and takes the next request.

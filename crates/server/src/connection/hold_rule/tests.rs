@@ -225,9 +225,9 @@ fn without(load: Load) -> Outcome {
     Simulation::run(HoldRule::new(Duration::ZERO), load)
 }
 
-/// A call that overstays delays a response to twice the limit, and one that is slower than the last by a little.
+/// A call that overstays delays a response by a quarter of the limit, and one that is slower than the last by a little.
 fn assert_held_briefly(outcome: &Outcome, load: Load) {
-    let limit = if load.slow > 0 { HOLD_WRITES * 2 } else { HOLD_WRITES };
+    let limit = if load.slow > 0 { HoldRule::new(HOLD_WRITES).overdue() } else { HOLD_WRITES };
     assert!(
         u128::from(outcome.most_held) <= limit.as_micros() + u128::from(EVICTED),
         "{load:?}: held for {} us",
@@ -260,7 +260,7 @@ fn in_a_closed_loop_crowds_gain_and_nobody_loses() {
 }
 
 #[test]
-fn in_an_open_loop_no_answer_takes_longer() {
+fn in_an_open_loop_answers_hardly_take_longer() {
     for cores in [1, 2] {
         for call in [5, 40, 100, 300] {
             for slow in [0, 5_000] {
@@ -271,7 +271,9 @@ fn in_an_open_loop_no_answer_takes_longer() {
                     let (mut held, mut sent) = (with_the_rule(load), without(load));
                     assert_held_briefly(&held, load);
                     let (ours, theirs) = (held.p99(), sent.p99());
-                    assert!(ours * 100 <= theirs * 106, "{load:?}: {ours} us, without {theirs}");
+                    // Those behind a slow call come late, and are held as well.
+                    let most = if slow > 0 { theirs * 112 / 100 } else { theirs * 102 / 100 };
+                    assert!(ours <= most, "{load:?}: {ours} us, without {theirs}");
                 }
             }
         }
@@ -314,6 +316,6 @@ fn what_is_held_is_sent_before_the_call_that_would_delay_it() {
     for ((held, last), expected, why) in cases {
         assert_eq!(rule.must_send(held, last), expected, "{why}");
     }
-    assert!(rule.is_on() && rule.overdue() == HOLD_WRITES * 2);
+    assert!(rule.is_on() && rule.overdue() == Duration::from_millis(1));
     assert!(!HoldRule::new(Duration::ZERO).is_on());
 }
