@@ -268,8 +268,11 @@ mod tests {
         let memory = exchange.connection().shared.memory.clone();
         let handle = exchange.detach().unwrap();
         let large = block(&[b'x'; 1 << 20]);
-        while handle.push(&large) == Room::Now {}
-        assert_eq!(handle.push(&large), Room::Later);
+        // The client's kernel may take some after the first that has no room.
+        let mut refused = 0;
+        while refused < 2 {
+            refused = if handle.push(&large) == Room::Later { refused + 1 } else { 0 };
+        }
         assert!(memory.responses.used() <= 3 << 20, "{}", memory.responses.used());
         rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
         drop(client);
