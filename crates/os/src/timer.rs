@@ -10,6 +10,8 @@ use rustix::time::{
 
 use crate::process::Unshared;
 
+const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 /// A timer, which is not set at first. In a child that the application forks it does nothing.
 pub struct Timer(Unshared);
 
@@ -24,9 +26,16 @@ impl Timer {
 
     /// Has the timer expire after this time, and not when it was to expire before.
     pub fn set(&self, time: Duration) {
-        const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         // A time of zero would stop it.
-        let time = Timespec::try_from(time.max(Duration::from_nanos(1))).unwrap_or(NEVER);
+        self.set_to(Timespec::try_from(time.max(Duration::from_nanos(1))).unwrap_or(NEVER));
+    }
+
+    /// Has the timer not expire, also if it has and nobody has waited for it since.
+    pub fn stop(&self) {
+        self.set_to(NEVER);
+    }
+
+    fn set_to(&self, time: Timespec) {
         if let Some(timer) = self.0.here() {
             let once = Itimerspec { it_interval: NEVER, it_value: time };
             let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
@@ -57,6 +66,7 @@ mod tests {
         timer.set(Duration::ZERO);
         assert!(timer.wait());
         timer.set(Duration::ZERO);
+        timer.stop();
         timer.set(Duration::from_millis(20));
         assert!(timer.wait() && since(begun) >= Duration::from_millis(20));
     }

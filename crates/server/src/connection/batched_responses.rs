@@ -8,9 +8,10 @@
 //! they will continue transmission even while the application is producing its next block". A complete response has no
 //! next block, and a block of one that is not complete is never held here ([`crate::response::coalescing`] delays
 //! some). The guarantee is given nevertheless: another thread, the timekeeper, sends what has been held for longer than
-//! the limit, even while the application runs. It sleeps until a timer expires, which each first response that is held puts
-//! off. So it wakes only if a call of the application takes too long; while calls are short, it costs one system call for
-//! each batch. A thread that looked twice a millisecond made four times as many context switches.
+//! the limit, even while the application runs. It sleeps until a timer expires, which the first response of a batch sets,
+//! and which is stopped when the batch is sent. So it wakes only if a call of the application takes too long; while calls
+//! are short, it costs two system calls for each batch. A thread that looked twice a millisecond made four times as many
+//! context switches.
 //!
 //! A process that dies loses the responses that it holds. So only responses to safe methods are held (RFC 9110 section
 //! 9.2.1): a client may send such a request again.
@@ -83,20 +84,19 @@ impl BatchedResponses {
         now: Instant,
         keep_time: impl FnOnce() -> F,
     ) {
-        let is_first = {
+        let is_kept = |timer: &&Arc<Timer>| *self.has_timekeeper.get_or_init(|| start((*timer).clone(), keep_time()));
+        let timer = self.timer.as_ref().filter(is_kept);
+        {
             let mut list = lock(&self.list);
-            list.since.get_or_insert(now);
             list.connections.push(connection);
-            self.count.swap(list.connections.len(), Ordering::SeqCst) == 0
-        };
-        if !is_first {
-            return;
-        }
-        match &self.timer {
-            Some(timer) if *self.has_timekeeper.get_or_init(|| start(timer.clone(), keep_time())) => {
-                timer.set(self.rule.overdue());
+            self.count.store(list.connections.len(), Ordering::SeqCst);
+            if list.since.is_none() {
+                list.since = Some(now);
+                timer.inspect(|timer| timer.set(self.rule.overdue()));
             }
-            _ => self.send(),
+        }
+        if timer.is_none() {
+            self.send();
         }
     }
 
@@ -144,7 +144,10 @@ impl BatchedResponses {
 
     fn take(&self) -> Vec<Owned<Connection>> {
         let mut list = lock(&self.list);
-        list.since = None;
+        if list.since.take().is_some() {
+            // The next batch may begin shortly before it expires.
+            self.timer.as_ref().inspect(|timer| timer.stop());
+        }
         self.count.store(0, Ordering::SeqCst);
         std::mem::take(&mut list.connections)
     }
