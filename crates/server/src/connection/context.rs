@@ -74,12 +74,9 @@ impl Context {
     /// # Errors
     /// No descriptors left.
     pub(crate) fn new(config: Config, policy: Policy, disk: Arc<Disk>) -> io::Result<Self> {
+        let hold_limit = if policy.holds { config.hold_writes } else { Duration::ZERO };
         Ok(Self {
-            batched: BatchedResponses::new(HoldRule::new(if policy.holds {
-                config.hold_writes
-            } else {
-                Duration::ZERO
-            }))?,
+            batched: BatchedResponses::new(HoldRule::new(hold_limit))?,
             shared: Arc::new(Shared::new(config, policy, disk)),
             poller: Poller::new()?,
             table: Table::default(),

@@ -1,11 +1,12 @@
 //! When a complete response is held, and when what is held is sent: the rule, as functions of plain values.
 //!
-//! - A response is held only if further requests wait, so that their responses can be sent with it, or if others are held.
+//! - A response is held only if further requests wait, so that their responses can be sent with it, or if others are
+//!   held.
 //! - It is held only under pressure ([`SpareTime`](crate::connection::spare_time::SpareTime)): clients that are answered
 //!   together ask again together, and a server that has time to spare would wait for them.
-//! - It is held only after a call of a certain length ([`MIN_CALL`] to [`HOLD_WRITES`]). Before a shorter call, a wake-up of the
-//!   client costs less than holding does; behind a longer one, the response would wait for too long.
-//! - What is held is sent before a call that would delay it beyond the limit, if that takes as long as the last one. A call
+//! - It is held only after a call of a certain length, [`MIN_CALL`] to [`HOLD_WRITES`]. Next to a shorter call, a wake-up
+//!   of the client costs less than holding does; behind a longer one, the response would wait for too long.
+//! - What is held is sent before a call that would delay it beyond the limit if that took as long as the last one. A call
 //!   that overstays delays it to [`HoldRule::overdue`].
 //!
 //! No lock, clock, atomic or thread is here; `batched_responses` has those.

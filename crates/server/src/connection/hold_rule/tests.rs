@@ -50,7 +50,6 @@ struct Outcome {
     /// From the request to its answer.
     times: Vec<Micros>,
     most_held: Micros,
-    held: u64,
 }
 
 impl Outcome {
@@ -181,7 +180,6 @@ impl Simulation {
             let seen = Completion { waiting: self.queue.len(), has_batch: !self.held.is_empty(), took: last };
             if is_pressed && self.rule.is_on() && self.rule.may_hold(seen) {
                 self.held.push((self.now, arrived));
-                self.outcome.held += 1;
             } else {
                 self.send(arrived, SEND);
             }
