@@ -30,7 +30,7 @@ impl Timer {
         self.set_to(Timespec::try_from(time.max(Duration::from_nanos(1))).unwrap_or(NEVER));
     }
 
-    /// Has the timer not expire, also if it has and nobody has waited for it since.
+    /// Disarms the timer, and discards an expiration that no thread has read yet.
     pub fn stop(&self) {
         self.set_to(NEVER);
     }
@@ -54,10 +54,12 @@ impl Timer {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::os::fd::AsFd;
     use std::time::Duration;
 
     use super::Timer;
     use crate::clock::{now, since};
+    use crate::poll::wait_readable;
 
     #[test]
     fn it_expires_once_after_the_time_that_was_set_last() {
@@ -66,8 +68,20 @@ mod tests {
         timer.set(Duration::ZERO);
         assert!(timer.wait());
         timer.set(Duration::ZERO);
-        timer.stop();
         timer.set(Duration::from_millis(20));
         assert!(timer.wait() && since(begun) >= Duration::from_millis(20));
+    }
+
+    #[test]
+    fn a_timer_that_was_stopped_does_not_expire() {
+        let timer = Timer::new().unwrap();
+        let expires = |time| wait_readable(timer.0.here().unwrap().as_fd(), time);
+        timer.set(Duration::ZERO);
+        assert!(expires(Duration::from_secs(20)));
+        timer.stop();
+        assert!(!expires(Duration::ZERO));
+        timer.set(Duration::from_millis(5));
+        timer.stop();
+        assert!(!expires(Duration::from_millis(50)));
     }
 }

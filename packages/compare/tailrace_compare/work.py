@@ -10,8 +10,8 @@ class Work:
     """The same request, repeated on several connections.
 
     seconds: duration. core: the client's core, as for taskset. close: a new connection for each request. fields:
-    additional header fields, as "Name: value". script: of wrk, which makes other requests than these; the name of a
-    file in this folder.
+    additional header fields, as "Name: value". script: wrk's script that generates the requests; a file in this
+    folder.
     """
 
     url: str

@@ -212,7 +212,7 @@ CAUGHT: list[tuple[str, str, str | Callable[[Figures], bool]]] = [
     ("mix", "drop-under-load", "[0-9]+ read"),
     ("mix", "errors-under-load", "[0-9]+ status"),
     ("mix", "delay-each", lambda found: found["mix_p99"] >= HELD_MS),
-    ("flask_c16", "byte-by-byte", lambda found: found["flask_c16_above"] < found["flask_c16_cost"]),
+    ("flask_c16", "drop-under-load", "[0-9]+ read"),
     ("pong_c64", "drop-under-load", "[0-9]+ read"),
     ("pong_c64", "errors-under-load", "[0-9]+ status"),
     ("pong_c64", "never-answers", "no response within"),

@@ -1,5 +1,5 @@
-//! Batched responses: while further requests wait for the application, a small complete response is not sent at once but
-//! held, and several batched responses are sent one directly after the other. [`HoldRule`] is the rule.
+//! Batched responses: while the application is busy, a small complete response is not sent at once but held, and several
+//! batched responses are sent one after the other. [`HoldRule`] is the rule.
 //!
 //! Each send wakes a client. On the server's core the client preempts the next call of the application; on another core
 //! the wake-up costs an interrupt. Sends after several calls make fewer of both.
@@ -84,18 +84,22 @@ impl BatchedResponses {
         now: Instant,
         keep_time: impl FnOnce() -> F,
     ) {
-        let is_kept = |timer: &&Arc<Timer>| *self.has_timekeeper.get_or_init(|| start((*timer).clone(), keep_time()));
-        let timer = self.timer.as_ref().filter(is_kept);
+        let timer = self.timer.as_ref();
+        let has_timekeeper =
+            timer.is_some_and(|timer| *self.has_timekeeper.get_or_init(|| start(timer.clone(), keep_time())));
         {
             let mut list = lock(&self.list);
             list.connections.push(connection);
             self.count.store(list.connections.len(), Ordering::SeqCst);
             if list.since.is_none() {
                 list.since = Some(now);
-                timer.inspect(|timer| timer.set(self.rule.overdue()));
+                // Under the lock, so that the end of the batch before cannot stop it.
+                if let Some(timer) = timer {
+                    timer.set(self.rule.overdue());
+                }
             }
         }
-        if timer.is_none() {
+        if !has_timekeeper {
             self.send();
         }
     }
@@ -112,20 +116,24 @@ impl BatchedResponses {
         Some(now.saturating_duration_since(since))
     }
 
-    /// Sends all batched responses, one directly after the other, and then continues with their connections: a client
-    /// that is still busy with one response need not be woken for the next. A panic in one breaks its connection only.
+    /// Sends all batched responses, one after the other. A panic in one breaks its connection only.
     pub(crate) fn send(&self) {
         if self.is_empty() {
             return;
         }
-        let send = |owned: Owned<Connection>| {
-            may_panic("held");
-            owned.send_held();
-            owned
-        };
-        let sent: Vec<_> = self.take().into_iter().filter_map(|owned| guarded(owned, send)).collect();
-        for owned in sent {
-            guarded(owned, Owned::run);
+        for owned in self.take() {
+            let connection = owned.clone();
+            let send = || {
+                may_panic("held");
+                owned.end_hold();
+            };
+            if let Err(panic) = catch(send) {
+                let message = format!("a connection ended in a panic of the server: {panic}");
+                connection.host.log(Level::Error, &message);
+                // Nobody owns the connection any more.
+                let _ = catch(|| connection.abort());
+                let _ = catch(|| connection.host.remove(&connection));
+            }
         }
     }
 
@@ -144,27 +152,13 @@ impl BatchedResponses {
 
     fn take(&self) -> Vec<Owned<Connection>> {
         let mut list = lock(&self.list);
-        if list.since.take().is_some() {
+        if let (Some(_), Some(timer)) = (list.since.take(), &self.timer) {
             // The next batch may begin shortly before it expires.
-            self.timer.as_ref().inspect(|timer| timer.stop());
+            timer.stop();
         }
         self.count.store(0, Ordering::SeqCst);
         std::mem::take(&mut list.connections)
     }
-}
-
-/// A step with a connection. `None`: it has panicked, and the connection is broken.
-fn guarded<T>(owned: Owned<Connection>, step: impl FnOnce(Owned<Connection>) -> T) -> Option<T> {
-    let connection = owned.clone();
-    catch(|| step(owned))
-        .map_err(|panic| {
-            let message = format!("a connection ended in a panic of the server: {panic}");
-            connection.host.log(Level::Error, &message);
-            // Nobody owns the connection any more.
-            let _ = catch(|| connection.abort());
-            let _ = catch(|| connection.host.remove(&connection));
-        })
-        .ok()
 }
 
 /// Starts the thread that calls `keep_time` whenever the timer expires, until that returns false. False: the system has

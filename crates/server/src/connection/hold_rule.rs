@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::config::HOLD_WRITES;
 
-/// How long a call takes at least whose response may be held. Calls of 8 µs gain nothing on the server's core and lose up
+/// Minimum length of a call whose response may be held. Calls of 8 µs gain nothing on the server's core and lose up
 /// to 7 % with the client on another one; calls of 15 µs gain 2 to 9 %, and Flask's hello, of 40 µs, 25 %.
 const MIN_CALL: Duration = Duration::from_micros(15);
 
@@ -58,7 +58,7 @@ impl HoldRule {
         // The first one is held only if two requests wait. With one, it is sent, and its client can ask again while that
         // one runs: to hold it would cost two connections on another core 6 % of their rate. Behind others, it is sent
         // with them, though nothing follows.
-        (seen.has_batch || seen.waiting >= 2) && (MIN_CALL..HOLD_WRITES).contains(&seen.took)
+        self.is_on() && (seen.has_batch || seen.waiting >= 2) && (MIN_CALL..HOLD_WRITES).contains(&seen.took)
     }
 
     /// Before the next call: true when what is held, the oldest for `held`, is to be sent first. `last`: how long the

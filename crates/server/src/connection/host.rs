@@ -52,7 +52,7 @@ pub(crate) trait Host<C>: Send + Sync + 'static {
     // Who sends a response, and when.
 
     /// True when a complete response may be held, of a call of the application that began at `started`: further requests
-    /// wait, and the calling runner runs them next.
+    /// wait or others are held, and the calling runner takes the next request, or sends what is held.
     fn may_hold(&self, started: Instant) -> bool;
 
     /// True when the opening of a response may be delayed: further requests wait, and while the calling runner makes the

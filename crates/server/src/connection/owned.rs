@@ -156,12 +156,10 @@ impl Owned<Connection> {
         }
     }
 
-    /// Sends as much of the response that was held until now as the socket accepts. The caller then [runs](Owned::run) the
-    /// connection.
-    pub(crate) fn send_held(&self) {
+    /// Sends the response that was held until now, and continues with the connection.
+    pub(crate) fn end_hold(self) {
         lock(&self.state).note_held(self.shared.clock.peek());
-        let (_, after) = self.delivery.flush(false, u64::MAX, &self.shared.delivery_limits, Some(&***self));
-        self.follow_up(after);
+        self.run();
     }
 
     /// A part of the body has been written. The caller then hands the connection over.

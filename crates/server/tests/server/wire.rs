@@ -423,7 +423,7 @@ mod held {
     use crate::harness::Config;
     use crate::harness::cases::{Case, Way, check_together};
 
-    /// The response of an application that computes for less than a quarter of this is not held.
+    /// The response of an application that computes for much less than this is not held.
     const BUSY: Duration = Duration::from_micros(200);
 
     fn all() -> Vec<(&'static str, Case)> {

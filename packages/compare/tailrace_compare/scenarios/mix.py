@@ -12,7 +12,7 @@ from tailrace_compare.results import Sample, percentile
 from tailrace_compare.scenarios.rate import Rate
 from tailrace_compare.scenarios.scenario import Ask
 
-# Between the begins of two requests of the visitor.
+# Between an answer and the visitor's next request.
 PROBE_SECONDS = 0.02
 
 
@@ -51,7 +51,7 @@ class Visitor:
                 connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
                 answer = receive(connection)
                 if answer.status != 200:
-                    raise ConnectionRefusedError(f"the visitor got status {answer.status}")
+                    raise OSError(f"the visitor got status {answer.status}")
                 self.times.append(time.perf_counter_ns() - begun)
                 closes = answer.closes
 

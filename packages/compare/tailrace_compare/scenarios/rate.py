@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tailrace_compare import checks, load, machine, wrk
-from tailrace_compare.checks import Expected
+from tailrace_compare.checks import Expected, Wrong
 from tailrace_compare.launch import Server
 from tailrace_compare.results import Sample
 from tailrace_compare.scenarios.scenario import Ask, Scenario
@@ -70,10 +70,14 @@ class Rate(Scenario):
         return Sample(values, done.errors, ", ".join(notes), others)
 
     def above(self, server: Server, spent: float) -> float | None:
-        """Microseconds that the server has spent on a response beyond the call of the application. Raises OSError."""
+        """Microseconds that the server has spent on a response beyond the call of the application; None if it does not
+        answer, which the check after the load reports."""
         if not any(metric.key.endswith("_above") for metric in self.metrics):
             return None
-        return spent - float(checks.check(server.connect, Expected(f"/called?{self.path}")).body)
+        try:
+            return spent - float(checks.check(server.connect, Expected(f"/called?{self.path}")).body)
+        except (OSError, Wrong, ValueError):
+            return None
 
     def answers(self, server: Server) -> tuple[Expected, ...]:
         fields = (*self.fields, "Connection: close") if self.close else self.fields

@@ -88,7 +88,7 @@ FRAMEWORK_REQUESTS = (
     ("_upload", "an upload of 100 KB", "/upload", UPLOAD),
 )
 FRAMEWORK_APPS = (("flask", "Flask", "served.flask_hello:app"), ("django", "Django", "served.django_hello:app"))
-# These tell what a call of them costs.
+# Applications that measure the cost of their own call.
 MEASURED = tuple(app for _, _, app in FRAMEWORK_APPS)
 
 

@@ -178,7 +178,7 @@ impl Simulation {
             }
             last = Duration::from_micros(self.now - begun);
             let seen = Completion { waiting: self.queue.len(), has_batch: !self.held.is_empty(), took: last };
-            if is_pressed && self.rule.is_on() && self.rule.may_hold(seen) {
+            if is_pressed && self.rule.may_hold(seen) {
                 self.held.push((self.now, arrived));
             } else {
                 self.send(arrived, SEND);
