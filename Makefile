@@ -78,6 +78,9 @@ mutants: build .venv/.test .venv/.mutants ## Change the code in small ways and p
 coverage: .venv/.made ## Print which lines the Rust tests run (installs cargo-llvm-cov and LLVM's tools)
 	tools/coverage.sh
 
+# What is measured is what users get.
+bench comparison: GUIDED := 1
+
 bench: build bench-packages ## Compare with other servers on this machine (tailrace compare), about an hour
 	$(BIN)/tailrace compare --install
 	$(BIN)/tailrace compare
@@ -124,9 +127,10 @@ format: .venv/.lint ## Format the sources
 	$(BIN)/ruff format
 
 # cargo decides what is out of date; the package is installed so that its Python files are used where they stand.
-build: .venv/.installed ## Build the core as users get it, into tailrace/
+build: .venv/.installed ## Build the optimized core, into tailrace/ (GUIDED=1: as wheels have it, in twice the time)
 	@[ -e target/release/lib_tailrace.so ] || echo 'building the core with link-time optimization: about four minutes on two cores' >&2
-	@$(call quietly,$(BIN)/maturin develop --release --locked --skip-install)
+	@$(if $(GUIDED),flags=$$($(BIN)/python tools/profile_guided.py release) && export CARGO_ENCODED_RUSTFLAGS="$$flags" &&) \
+	    $(call quietly,$(BIN)/maturin develop --release --locked --skip-install)
 
 build-ci: .venv/.installed ## Build the core as the tests use it, into tailrace/
 	@$(call quietly,$(BIN)/maturin develop --profile ci --locked --skip-install)
@@ -150,8 +154,8 @@ fuzz-corpora: ## Run the fuzz targets once over each of their seeds
 	    $(call quietly,target/ci/$$target fuzz/seeds/$$target/*); \
 	done
 
-wheel: .venv/.release ## Build, check and test an optimized wheel for one version of Python, another one each day
-	$(BIN)/python tools/release.py --wheels $$($(BIN)/python -c 'import sys, time; print(sys.argv[1:][int(time.time() / 86400) % (len(sys.argv) - 1)])' $(OTHER_PYTHONS))
+wheel: .venv/.release ## Build, check and test a wheel without its profile, for one version of Python, another one each day
+	$(BIN)/python tools/release.py --unguided --wheels $$($(BIN)/python -c 'import sys, time; print(sys.argv[1:][int(time.time() / 86400) % (len(sys.argv) - 1)])' $(OTHER_PYTHONS))
 
 wheels: .venv/.release ## Build the wheels for all Pythons, check and try each
 	$(BIN)/python tools/release.py --wheels $(addprefix --untried ,$(UNTRIED_PYTHONS)) $(OTHER_PYTHONS)

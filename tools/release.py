@@ -3,6 +3,7 @@
     python tools/release.py                      # the source distribution and all wheels, into dist/
     python tools/release.py --draft              # of any tree: changes and a changelog without the version are warnings
     python tools/release.py --wheels 3.10 3.13   # of any tree: the wheels for these Pythons alone, into build/wheels
+    python tools/release.py --wheels --unguided 3.10   # without profile-guided optimization, in half the time
 
 `make release`, `make wheel` and `make wheels` call it. A Python is looked for as python3.X on PATH and under pyenv.
 Without an interpreter a wheel is built all the same, by what maturin knows about that Python, and checked, but not
@@ -24,12 +25,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
 
+import profile_guided
 import third_party
 from distribution import source, version
 from distribution.relocate import relocate
@@ -38,6 +40,9 @@ from distribution.wheel import Wheel
 ROOT: Final = Path(__file__).resolve().parent.parent
 # glibc 2.17, of 2012: the oldest that Rust supports.
 COMPATIBILITY: Final = "manylinux2014"
+TARGET: Final = "x86_64-unknown-linux-gnu"
+# Functions without counts that the core for another Python may have: 36 are usual, 3,700 when all names are others.
+OWN_FUNCTIONS: Final = 300
 # Of the optimizations, the one that takes longest.
 _FAST: Final = {"CARGO_PROFILE_WHEEL_LTO": "off", "CARGO_PROFILE_WHEEL_CODEGEN_UNITS": "16"}
 
@@ -59,6 +64,7 @@ class Release:
         self.version = version.version_of(ROOT)
         self.results: list[Result] = []
         self.failures: list[str] = []
+        self._guided: dict[str, str] = {}
         shutil.rmtree(work, ignore_errors=True)
         for directory in (out, work):
             directory.mkdir(parents=True, exist_ok=True)
@@ -73,6 +79,18 @@ class Release:
                     raise Failure("THIRD-PARTY.txt does not follow Cargo.lock; run tools/third_party.py", "")
             except third_party.Problem as problem:
                 raise Failure(str(problem), "") from None
+
+    def profile(self) -> None:
+        """Counts what a core runs, so that the wheels are laid out by it."""
+        with self._step("profile for the wheels"):
+            try:
+                # zig cannot link what counts, and the names of functions depend on it all the same.
+                linker = {f"CARGO_TARGET_{TARGET.upper().replace('-', '_')}_LINKER": "cc"}
+                options = ["--target", TARGET, "--zig", "--compatibility", "off"]
+                counts = profile_guided.counts("wheel", environment(linker), options)
+            except profile_guided.Problem as problem:
+                raise Failure(str(problem), "") from None
+            self._guided = environment(flags=profile_guided.flags(counts))
 
     def source(self) -> Path | None:
         """Builds the source distribution. None if that fails."""
@@ -97,15 +115,17 @@ class Release:
         """Builds, checks and tries the wheel for a Python."""
         with self._step(f"wheel for Python {python} ({interpreter or 'no interpreter here'})"):
             built = self._work / python
-            command = [maturin(), "build", "--quiet", "--locked", "--profile", "wheel", "--out", str(built)]
+            command = [maturin(), "build", "--locked", "--profile", "wheel", "--out", str(built)]
             command += ["--interpreter", interpreter or python, "--zig", "--compatibility", COMPATIBILITY]
-            command += ["--target-dir", str(ROOT / "target/wheels")]
-            run(command, environment())
+            command += ["--target", TARGET, "--target-dir", str(ROOT / "target/wheels")]
+            said = run(command, self._guided or environment())
             (path,) = built.glob("*.whl")
             relocate(path, ROOT, f"/tailrace-{self.version}")
             result = Result(path.replace(self.out / path.name))
             self.results.append(result)
             result.problems = self._check(result.path)
+            if (missing := profile_guided.missing(said)) > OWN_FUNCTIONS:
+                result.problems.append(f"compiled without its profile, which lacks {missing} functions")
             if interpreter:
                 result.tried = try_out(interpreter, result.path, self._work / f"try-{python}")
             elif needs_it:
@@ -229,13 +249,16 @@ def interpreter(python: str) -> str | None:
     return None
 
 
-def environment(more: dict[str, str] | None = None) -> dict[str, str]:
-    """The environment of the commands: the paths of this machine are not compiled in, and times are the commit's."""
+def environment(more: dict[str, str] | None = None, flags: Sequence[str] = ()) -> dict[str, str]:
+    """The environment of the commands: the paths of this machine are not compiled in, and times are the commit's.
+
+    flags: for rustc.
+    """
     left_out = ("PYO3_PYTHON", "PYTHONPATH", "RUSTFLAGS", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET")
     environ = {name: value for name, value in os.environ.items() if name not in left_out}
     replaced = {str(ROOT): f"/tailrace-{version.version_of(ROOT)}", str(cargo_home()): "/cargo"}
-    flags = [f"--remap-path-prefix={here}={there}" for here, there in replaced.items()]
-    environ["CARGO_ENCODED_RUSTFLAGS"] = "\x1f".join(flags)
+    remapped = [f"--remap-path-prefix={here}={there}" for here, there in replaced.items()]
+    environ["CARGO_ENCODED_RUSTFLAGS"] = "\x1f".join([*remapped, *flags])
     # maturin finds zig by `python3 -m ziglang`.
     environ["PATH"] = f"{Path(sys.executable).parent}:{environ.get('PATH', os.defpath)}"
     committed = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True)
@@ -269,6 +292,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Builds, checks and tries what a release publishes.")
     parser.add_argument("--draft", action="store_true", help="build a tree that is not ready for a release, too")
     parser.add_argument("--wheels", action="store_true", help="build wheels alone, of a tree in any state")
+    parser.add_argument("--unguided", action="store_true", help="without the profile, in half the time")
     parser.add_argument("--untried", action="append", default=[], metavar="VERSION", help="needs no interpreter")
     parser.add_argument("pythons", nargs="*", metavar="VERSION", help="of Python; without any, all that are supported")
     options = parser.parse_args()
@@ -281,6 +305,8 @@ def main() -> int:
     release = Release(ROOT / ("build/wheels" if options.wheels else "dist"), ROOT / "build/release")
     release.licences()
     archive = None if options.wheels else release.source()
+    if not options.unguided:
+        release.profile()
     strict = options.wheels and os.environ.get("CI") == "true"
     for python in options.pythons or pythons():
         release.wheel(python, interpreter(python), strict)
