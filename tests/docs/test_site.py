@@ -13,8 +13,11 @@ def navigation():
     return re.findall(r"^ +- (?:.+: )?(\S+\.md)$", text[text.index("\nnav:") :], re.MULTILINE)
 
 
-def test_every_page_is_in_the_navigation_once():
-    assert sorted(navigation()) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+def test_every_page_is_in_the_navigation_once_but_those_for_contributors():
+    pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
+    left_out = [page for page in pages if page == "architecture.md" or page.startswith("internals/")]
+    assert len(left_out) > 3
+    assert sorted([*navigation(), *left_out]) == sorted(pages)
 
 
 INSTALLING = [DOCS / "index.md", DOCS / "tutorial.md", *sorted((DOCS / "coming-from").glob("*.md"))]
