@@ -12,14 +12,17 @@ from tailrace_compare.results import Sample, percentile
 from tailrace_compare.scenarios.rate import Rate
 from tailrace_compare.scenarios.scenario import Ask
 
-# Between an answer and the visitor's next request.
-PROBE_SECONDS = 0.02
+# Between two requests of the visitor.
+PROBE_NS = 20_000_000
 
 
 @dataclass
 class Visitor:
-    """Requests the short page again and again on one connection while the `with` lasts. times: of the answers, in
-    nanoseconds."""
+    """Requests the short page at fixed times on one connection while the `with` lasts.
+
+    times: from when a request was due until its answer, in nanoseconds: one that has to wait for the answer before is
+    late for the visitor, too.
+    """
 
     server: Server
     times: list[int] = field(default_factory=list)
@@ -27,6 +30,7 @@ class Visitor:
 
     def __enter__(self) -> None:
         self.ended = threading.Event()
+        self.due = time.perf_counter_ns()
         self.thread = threading.Thread(target=self.visit)
         self.thread.start()
 
@@ -40,19 +44,20 @@ class Visitor:
                 self.visit_on_one_connection()
             except OSError as error:
                 self.errors.append(str(error) or type(error).__name__)
-                self.ended.wait(PROBE_SECONDS)
+                self.ended.wait(PROBE_NS / 1e9)
+                self.due = time.perf_counter_ns()
 
     def visit_on_one_connection(self) -> None:
         """Returns when the server closes the connection after an answer, too. Raises OSError."""
         with self.server.connect() as connection:
             closes = False
-            while not closes and not self.ended.wait(PROBE_SECONDS):
-                begun = time.perf_counter_ns()
+            while not closes and not self.ended.wait(max(self.due - time.perf_counter_ns(), 0) / 1e9):
                 connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
                 answer = receive(connection)
                 if answer.status != 200:
                     raise OSError(f"the visitor got status {answer.status}")
-                self.times.append(time.perf_counter_ns() - begun)
+                self.times.append(time.perf_counter_ns() - self.due)
+                self.due += PROBE_NS
                 closes = answer.closes
 
 
