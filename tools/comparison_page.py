@@ -1,4 +1,4 @@
-"""Writes the pages of docs/comparison/ and the README's chart from docs/comparison/results.json, and takes the
+"""Writes the two pages of docs/comparison/ and the README's chart from docs/comparison/results.json, and takes the
 directories of the machine out of it; `--check` only checks whether they are up to date.
 
 python tools/comparison_page.py [--check]
@@ -45,9 +45,9 @@ def pages(document: dict[str, Any]) -> dict[Path, str]:
     """The summary, and the figures."""
     run = Run.of({**document, "versions": described(document["versions"])})
     links = f"""
-[All figures](figures.md) lists every experiment, the goals of Tailrace, and the version and command of each server. [How
-servers are compared](../benchmarks.md) explains the method and its limits, and how to measure your own application. The
-figures of every round are in [{RESULTS.name}]({RESULTS.name}).
+[All figures](figures.md) lists every experiment, the goals of Tailrace, and the version and command of each server.
+[How servers are compared](../benchmarks.md) explains the method and its limits, and how to measure your own
+application. The figures of every round are in [{RESULTS.name}]({RESULTS.name}).
 """
     return {
         RESULTS.parent / "index.md": summary(run, f"../{CHART}") + links,

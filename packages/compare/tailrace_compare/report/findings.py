@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -105,7 +105,7 @@ def comparison(metric: Metric, middle: float, rival: str) -> str:
     return f"{inverse(middle, metric.unit)} of {rival}"
 
 
-def finding(column: Column, among: Set[str] | None = None) -> Finding:
+def finding(column: Column, among: frozenset[str] | None = None) -> Finding:
     """The sentence above a chart. among: the rows that are compared with Tailrace's; by default, all."""
     ours = column.ours()
     cell = column.cells.get(ours)
@@ -195,7 +195,7 @@ def absent(cell: Cell) -> bool:
 
 
 def tally(
-    experiments: Iterable[Experiment], among: Set[str] | None = None
+    experiments: Iterable[Experiment], among: frozenset[str] | None = None
 ) -> dict[Standing, list[tuple[Experiment, Finding]]]:
     """The first metric of each experiment, by Tailrace's standing, the worst ratio first. among: as in `finding`;
     experiments in which none of these rows took part are left out."""

@@ -30,9 +30,10 @@ from tailrace_compare.results import Column, Metric
 
 MAX_NOTES = 2
 # In one table, which never has only a part of an experiment's columns.
-MAX_COLUMNS = 9
+MAX_COLUMNS = 10
 # Marks a figure of a server at Tailrace's defaults.
 MARK = "†"
+LARGER = "states how many times better Tailrace was: the median of the ratios of single rounds."
 
 
 def markdown(run: Run, data: str | None = None) -> str:
@@ -60,14 +61,18 @@ def summary(run: Run, image: str = "") -> str:
 
 
 def measured(run: Run) -> str:
-    """What was measured, when, and by which command."""
-    number, rivals = len(run.experiments), len(servers(run))
+    """When and by which command, of how much, and the result."""
     version = run.document.get("versions", {}).get(TAILRACE)
-    return (
-        f"{plain(run.measured_by())}, by `{command_of(run)}`{f', with Tailrace {plain(version)}' if version else ''}.\n\n"
-        f"{number} experiment{'s' * (number != 1)} compare Tailrace with {rivals} other server{'s' * (rivals != 1)}. "
-        "Each combines one shape of response with one kind of load. In turns, all servers run the same application."
+    by = f"{plain(run.measured_by())}, by `{command_of(run)}`{f', with Tailrace {plain(version)}' if version else ''}."
+    number, rivals = len(run.experiments), len(servers(run))
+    text = (
+        f"{by}\n\n{number} experiment{'s' * (number != 1)} with {rivals} other server{'s' * (rivals != 1)}. In each, "
+        "all servers run the same application in turns, with one shape of response and one kind of load."
     )
+    counts = [f"{standing.value} in {len(each)}" for standing, each in tally(run.experiments).items() if each]
+    if run.refusal is not None or not counts:
+        return text
+    return f"{text} Compared with the best other server of each experiment, Tailrace is {', '.join(counts)}."
 
 
 def command_of(run: Run) -> str:
@@ -90,23 +95,19 @@ def by_server(run: Run) -> str:
     """One row for each other server, those that are most often ahead first."""
     tallies = {server: tally(run.experiments, names) for server, names in servers(run).items()}
     rows = [
-        [
-            plain(server),
-            *(str(len(found[standing])) for standing in Standing),
-            largest_loss(server, found[Standing.BEHIND]),
-        ]
+        [plain(server), *(str(len(each)) for each in found.values()), largest_loss(server, found[Standing.BEHIND])]
         for server, found in sorted(tallies.items(), key=lambda pair: -len(pair[1][Standing.BEHIND]))
     ]
     return "\n\n".join(
         [
             "## Tailrace and each server",
-            "In how many experiments Tailrace is ahead of a server, even with it, or behind it. Of a server's "
-            "configurations, the best one in each experiment counts: as its documentation recommends or at Tailrace's "
-            "defaults, with each of its kinds of workers and protocols.",
+            "The number of experiments in which Tailrace is ahead of a server, even with it, or behind it. In each "
+            "experiment, the server's best configuration counts: with the settings that its documentation recommends "
+            "or with Tailrace's defaults, and with any of its kinds of workers and protocols.",
             table(["server", "ahead", "even", "behind", "no valid figure", "largest loss of Tailrace"], rows),
-            f"The ratio {LARGER} *Even* means that the quartiles of the ratio lie on both sides of 1, so this run cannot "
-            "tell which server is better. A server without a valid figure had errors or timeouts, or its response "
-            "was wrong.",
+            f"A ratio {LARGER} *Even*: the quartiles of the ratio lie on both sides of 1, so this run cannot tell "
+            "which server is better. *No valid figure*: the server had errors or timeouts, or its response was wrong. "
+            "Experiments in which a server does not take part are not counted.",
         ]
     )
 
@@ -121,21 +122,19 @@ def largest_loss(server: str, behind: list[tuple[Experiment, Finding]]) -> str:
 
 
 def losses(run: Run) -> str:
-    """The experiments in which another server was better, worst first."""
-    found = tally(run.experiments)
-    counts = ", ".join(f"{standing.value} in {len(each)}" for standing, each in found.items() if each)
-    behind = [
+    """The experiments in which another server was better."""
+    lines = [
         f"- {plain(experiment.title)}: {plain(told.text.removeprefix('Tailrace: '))}"
-        for experiment, told in found[Standing.BEHIND]
+        for experiment, told in tally(run.experiments)[Standing.BEHIND]
     ]
-    text = f"Compared with the best other server of each experiment, Tailrace is {counts}."
-    text += " These are the experiments in which it is behind, worst first:" if behind else ""
-    return "\n\n".join(["## Where Tailrace is behind", text, *(["\n".join(behind)] if behind else [])])
+    return "\n".join(
+        ["## Where Tailrace is behind", "", *(["Worst first:", "", *lines] if lines else ["In no experiment."])]
+    )
 
 
 def again(run: Run) -> str:
     """How to repeat the run, or a part of it."""
-    example = run.experiments[0].again() if run.experiments else "tailrace compare --list"
+    example = run.experiments[0].again() if run.experiments else "tailrace compare --only pong_c64"
     return "\n".join(
         [
             "## Measure it again",
@@ -143,7 +142,7 @@ def again(run: Run) -> str:
             "```console",
             "$ tailrace compare --install    # the other servers, into a separate environment",
             f"$ {command_of(run)}",
-            f"$ {printable(example)}    # one experiment",
+            f"$ {printable(example).replace(chr(96), chr(39))}    # one experiment",
             "```",
         ]
     )
@@ -163,8 +162,8 @@ def figures(run: Run, data: str | None = None) -> str:
 
 def how_to_read(ranked: bool, data: str | None) -> str:
     ratios = (
-        f" The ratio next to it {LARGER} ▼: Tailrace was worse. *even*: the quartiles of the ratio lie on both sides of 1. "
-        f"If Tailrace was not measured with threads, {TAILRACE_GEVENT} is compared instead."
+        f" The ratio below it {LARGER} ▼: Tailrace was worse. *even*: the quartiles of the ratio lie on both sides of "
+        f"1. If Tailrace was not measured with threads, {TAILRACE_GEVENT} is compared instead."
     )
     return (
         f"Each figure is the median of its rounds.{ratios if ranked else ''} **!** marks errors, timeouts or wrong "
@@ -172,9 +171,6 @@ def how_to_read(ranked: bool, data: str | None) -> str:
         f"documentation recommends; {MARK} marks experiments in which it was better{AT_OUR_DEFAULTS}."
         f"{f' The figures of every round and configuration are in [{data}]({data}).' if data else ''}"
     )
-
-
-LARGER = "states how many times better Tailrace was: the median of the ratios of single rounds."
 
 
 def lead_title(run: Run) -> str:
@@ -195,13 +191,15 @@ def packed(experiments: Iterable[Experiment]) -> list[list[Experiment]]:
 
 def folded(run: Run, pack: list[Experiment]) -> str:
     """The findings; what they mean and the figures are visible after a click."""
-    said = "<br>".join(
-        f"<b>{chart.text(each.title)}</b>{f': {chart.text(finding(each.columns[0]).text)}' if run.refusal is None else ''}"
-        for each in pack
-    )
+    said = "<br>".join(f"<b>{chart.text(each.title)}</b>{found(run, each)}" for each in pack)
     # Python-Markdown leaves the text of an element as it is, unless the element has this attribute; GitHub ignores it.
-    parts = [f"<details markdown>\n<summary>{said}</summary>", *dict.fromkeys(plain(each.meaning) for each in pack)]
-    return "\n\n".join([part for part in [*parts, figures_of(run, pack)] if part] + ["</details>"])
+    meaning = " ".join(dict.fromkeys(plain(each.meaning) for each in pack)).strip()
+    parts = [f"<details markdown>\n<summary>{said}</summary>", meaning, figures_of(run, pack)]
+    return "\n\n".join([part for part in parts if part] + ["</details>"])
+
+
+def found(run: Run, experiment: Experiment) -> str:
+    return f": {chart.text(finding(experiment.columns[0]).text)}" if run.refusal is None else ""
 
 
 def plain(text: str) -> str:
@@ -256,19 +254,20 @@ def entry(run: Run, column: Column, name: str) -> str:
 
 
 def goals(run: Run) -> str:
-    """How many goals are met, and those that are not."""
+    """How many goals are met, and those that are not, by metric."""
     columns = run.columns
-    rows = [
-        [
-            plain(columns[goal["metric"]].metric.title if goal["metric"] in columns else goal["metric"]),
-            plain(goal["goal"]),
-            plain(goal["measured"]),
-        ]
-        for goal in run.goals
-        if not goal["met"]
-    ]
-    met = f"Tailrace meets {len(run.goals) - len(rows)} of its {len(run.goals)} goals."
-    return f"{met} It misses these:\n\n{table(['', 'goal', 'measured'], rows)}" if rows else met
+    missed: dict[str, list[str]] = {}
+    for goal in run.goals:
+        if not goal["met"]:
+            key = goal["metric"]
+            title = columns[key].metric.title if key in columns else key
+            missed.setdefault(title, []).append(plain(f"{goal['goal']}: {goal['measured']}"))
+    met = sum(bool(goal["met"]) for goal in run.goals)
+    text = f"Tailrace meets {met} of its {len(run.goals)} goals."
+    rows = [[plain(title), "<br>".join(told)] for title, told in missed.items()]
+    return (
+        f"{text} These are the others, each with the measured figure:\n\n{table(['', 'goal'], rows)}" if rows else text
+    )
 
 
 def notes(columns: dict[str, Column]) -> str:
