@@ -187,9 +187,9 @@ def test_the_summary_has_one_row_for_each_server_with_its_best_configuration() -
         line for line in summary(Run.of(made)).splitlines() if re.match(r"\| (granian|bjoern|gunicorn|nginx)", line)
     ]
     assert [row.replace("\N{MULTIPLICATION SIGN}", "x") for row in rows] == [
-        f"| granian | 1 | 0 | 2 | 0 | 0.50 x: b, by {second} |",
-        "| gunicorn | 3 | 0 | 1 | 0 | 0.99 x: d, by gunicorn gthread |",
-        "| bjoern | 0 | 1 | 1 | 1 | 0.67 x: a |",
+        f"| granian | 1 | 0 | 2 | 0 | 0.50 x, b ({second}) |",
+        "| gunicorn | 3 | 0 | 1 | 0 | 0.99 x, d (gunicorn gthread) |",
+        "| bjoern | 0 | 1 | 1 | 1 | 0.67 x, a |",
     ]
 
 
@@ -204,6 +204,11 @@ def test_figures_have_one_row_for_each_recommended_row_and_mark_the_other_config
     ]
     # Both figures are those of one configuration.
     assert rows[0] == "| granian | 80 †<br>1.25 x | 8 †<br>2.00 x |"
+    noisy = document((told, {"it": rates, "it_p50": times}), noise={"refused": True, "reason": "Too busy."})
+    assert [line for line in figures(Run.of(noisy)).splitlines() if line.startswith("| granian")][:2] == [
+        "| granian | 50 | 3 |",
+        f"| {second} | 80 | 8 |",
+    ]
     failed = {"tailrace": cell(100), "granian": cell(50), second: cell(80, errors=2)}
     text = figures(Run.of(document((scenario("it", metric("it")), {"it": failed}))))
     assert "| granian | 50<br>2.00" in text

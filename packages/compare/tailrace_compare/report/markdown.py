@@ -38,7 +38,7 @@ LARGER = "states how many times better Tailrace was: the median of the ratios of
 
 def markdown(run: Run, data: str | None = None) -> str:
     """The report. data: path of the JSON file, relative to the report."""
-    return f"{summary(run)}\n{figures(run, data)}"
+    return f"{summary(run)}\n## Figures\n\n{figures(run, data)}"
 
 
 def summary(run: Run, image: str = "") -> str:
@@ -116,20 +116,21 @@ def largest_loss(server: str, behind: list[tuple[Experiment, Finding]]) -> str:
     """The experiment with the worst ratio, and the configuration if it is not the one that is called as the server."""
     for experiment, told in behind:
         if told.ratio is not None and told.rival is not None:
-            by = f", by {plain(told.rival)}" if told.rival != server else ""
-            return f"{times(told.ratio.middle)}: {plain(experiment.title)}{by}"
+            by = f" ({plain(told.rival)})" if told.rival != server else ""
+            return f"{times(told.ratio.middle)}, {plain(experiment.title)}{by}"
     return "; ".join(f"{plain(experiment.title)}: {plain(told.text)}" for experiment, told in behind[:1])
 
 
 def losses(run: Run) -> str:
     """The experiments in which another server was better."""
     lines = [
-        f"- {plain(experiment.title)}: {plain(told.text.removeprefix('Tailrace: '))}"
+        f"- {plain(experiment.title)}: {plain(told.text.removeprefix('Tailrace: ').removesuffix(', the best'))}"
         for experiment, told in tally(run.experiments)[Standing.BEHIND]
     ]
-    return "\n".join(
-        ["## Where Tailrace is behind", "", *(["Worst first:", "", *lines] if lines else ["In no experiment."])]
+    told = (
+        ["Tailrace compared with the best other server, worst first:", "", *lines] if lines else ["In no experiment."]
     )
+    return "\n".join(["## Where Tailrace is behind", "", *told])
 
 
 def again(run: Run) -> str:
@@ -157,18 +158,18 @@ def figures(run: Run, data: str | None = None) -> str:
             parts += [f"## {plain(title)}", *(folded(run, pack) for pack in packed(experiments))]
     if ranked and run.goals:
         parts += ["## Goals", goals(run)]
-    return "\n\n".join([*parts, "## Notes", notes(run.columns) or "None.", "## Servers", commands(run)]) + "\n"
+    return "\n\n".join([*parts, "## Notes", notes(run.columns) or "None.", "## Servers", commands(run, data)]) + "\n"
 
 
 def how_to_read(ranked: bool, data: str | None) -> str:
-    ratios = (
+    comparison = (
         f" The ratio below it {LARGER} ▼: Tailrace was worse. *even*: the quartiles of the ratio lie on both sides of "
-        f"1. If Tailrace was not measured with threads, {TAILRACE_GEVENT} is compared instead."
+        f"1. If Tailrace was not measured with threads, {TAILRACE_GEVENT} is compared instead. Each server runs as its "
+        f"documentation recommends. {MARK}: it was better{AT_OUR_DEFAULTS}, so this experiment shows these figures."
     )
     return (
-        f"Each figure is the median of its rounds.{ratios if ranked else ''} **!** marks errors, timeouts or wrong "
-        "responses, which the [notes](#notes) explain. A dash: no complete response. A server runs as its "
-        f"documentation recommends; {MARK} marks experiments in which it was better{AT_OUR_DEFAULTS}."
+        f"Each figure is the median of its rounds.{comparison if ranked else ''} **!** marks errors, timeouts or wrong "
+        "responses, which the [notes](#notes) explain. A dash: no complete response."
         f"{f' The figures of every round and configuration are in [{data}]({data}).' if data else ''}"
     )
 
@@ -219,9 +220,13 @@ def figures_of(run: Run, pack: list[Experiment]) -> str:
     if not there:
         return "Not measured: no server took part."
     heads = [heading(each, column.metric, len(pack) > 1) for each in pack for column in each.columns]
+    if run.refusal is None:
+        there = list(dict.fromkeys(map(recommended, there)))
     rows = []
-    for name in dict.fromkeys(map(recommended, there)):
-        chosen = [(configuration(each.columns[0], name), each.columns) for each in pack]
+    for name in there:
+        chosen = [
+            (name if run.refusal is not None else configuration(each.columns[0], name), each.columns) for each in pack
+        ]
         rows.append([named(name), *(entry(run, column, row) for row, columns in chosen for column in columns)])
     return table(["", *heads], rows)
 
@@ -243,13 +248,13 @@ def named(name: str) -> str:
 
 def entry(run: Run, column: Column, name: str) -> str:
     """The figure of one row, with its marks, and the ratio."""
-    cell = column.cells.get(name)
+    cell, ranked = column.cells.get(name), run.refusal is None
     if cell is None:
         return ""
     figure = column.figure(name)
     shown = column.metric.show(figure) if figure is not None else "-"
-    marks = f"{' **!**' if cell.errors else ''}{f' {MARK}' if name.endswith(AT_OUR_DEFAULTS) else ''}"
-    ratio = ratio_text(column, name)[0] if run.refusal is None and name != column.ours() else ""
+    marks = f"{' **!**' if cell.errors else ''}{f' {MARK}' if ranked and name != recommended(name) else ''}"
+    ratio = ratio_text(column, name)[0] if ranked and name != column.ours() else ""
     return f"{shown}{marks}{f'<br>{ratio}' if ratio else ''}"
 
 
@@ -289,7 +294,7 @@ def notes(columns: dict[str, Column]) -> str:
     )
     busy = (
         f"In the median round, other processes used {100 * half:.0f} % of the server's core, and at most "
-        f"{100 * max(shares[most]):.0f} % ({plain(most)})."
+        f"{100 * max(shares[most]):.0f} % (in a round of {plain(most)})."
     )
     return f"{listed}\n\n{busy}".strip()
 
@@ -312,7 +317,7 @@ def code(text: str) -> str:
     return f"`{printable(text).replace('`', chr(39))}`".replace("|", "\\|") if text else ""
 
 
-def commands(run: Run) -> str:
+def commands(run: Run, data: str | None) -> str:
     """The version, the command, and the reason for the command of each server."""
     versions, lines, reasons = (run.document.get(key, {}) for key in ("versions", "commands", "reasons"))
     rows = [
@@ -320,5 +325,8 @@ def commands(run: Run) -> str:
         for name in run.names()
         if name in lines
     ]
-    told = "The commands of `served.shapes:pong` as an example, from the root of the repository:"
+    told = (
+        "These commands run the application of one experiment, in the root of a checkout of the measured version."
+        f"{f' [{data}]({data}) contains the application, commands and load of each experiment.' if data else ''}"
+    )
     return f"{told}\n\n{table(['server', 'version', 'command', 'reason'], rows)}"
