@@ -187,9 +187,9 @@ def test_the_summary_has_one_row_for_each_server_with_its_best_configuration() -
         line for line in summary(Run.of(made)).splitlines() if re.match(r"\| (granian|bjoern|gunicorn|nginx)", line)
     ]
     assert [row.replace("\N{MULTIPLICATION SIGN}", "x") for row in rows] == [
-        f"| granian | 1 | 0 | 2 | 0 | 0.50 x, b ({second}) |",
-        "| gunicorn | 3 | 0 | 1 | 0 | 0.99 x, d (gunicorn gthread) |",
-        "| bjoern | 0 | 1 | 1 | 1 | 0.67 x, a |",
+        f"| granian | 1 | 0 | 2 | 0 | 0.50 x: b ({second}) |",
+        "| gunicorn | 3 | 0 | 1 | 0 | 0.99 x: d (gunicorn gthread) |",
+        "| bjoern | 0 | 1 | 1 | 1 | 0.67 x: a |",
     ]
 
 

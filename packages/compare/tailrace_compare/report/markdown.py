@@ -66,13 +66,14 @@ def measured(run: Run) -> str:
     by = f"{plain(run.measured_by())}, by `{command_of(run)}`{f', with Tailrace {plain(version)}' if version else ''}."
     number, rivals = len(run.experiments), len(servers(run))
     text = (
-        f"{by}\n\n{number} experiment{'s' * (number != 1)} with {rivals} other server{'s' * (rivals != 1)}. In each, "
-        "all servers run the same application in turns, with one shape of response and one kind of load."
+        f"{by}\n\nTailrace is compared with {rivals} other server{'s' * (rivals != 1)} in {number} "
+        f"experiment{'s' * (number != 1)}. In each experiment, all servers run the same application in turns, with one "
+        "shape of response and one kind of load."
     )
     counts = [f"{standing.value} in {len(each)}" for standing, each in tally(run.experiments).items() if each]
     if run.refusal is not None or not counts:
         return text
-    return f"{text} Compared with the best other server of each experiment, Tailrace is {', '.join(counts)}."
+    return f"{text} Compared with the best other server of each, Tailrace is {', '.join(counts)}."
 
 
 def command_of(run: Run) -> str:
@@ -117,7 +118,7 @@ def largest_loss(server: str, behind: list[tuple[Experiment, Finding]]) -> str:
     for experiment, told in behind:
         if told.ratio is not None and told.rival is not None:
             by = f" ({plain(told.rival)})" if told.rival != server else ""
-            return f"{times(told.ratio.middle)}, {plain(experiment.title)}{by}"
+            return f"{times(told.ratio.middle)}: {plain(experiment.title)}{by}"
     return "; ".join(f"{plain(experiment.title)}: {plain(told.text)}" for experiment, told in behind[:1])
 
 
