@@ -1,4 +1,4 @@
-"""Writes the pages of docs/comparison/, the README's chart and the figures of the first screens from
+"""Writes the two pages of docs/comparison/, the README's chart and the figures of the first screens from
 docs/comparison/results.json, and takes the directories of the machine out of it; `--check` only checks whether they are
 up to date.
 
@@ -11,10 +11,12 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
+from tailrace_compare.peers import is_ours
 from tailrace_compare.report import readme_chart
 from tailrace_compare.report.headline import headline
-from tailrace_compare.report.markdown import markdown
+from tailrace_compare.report.markdown import figures, summary
 from tailrace_compare.report.run import Run
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -28,7 +30,7 @@ def main() -> int:
     """Returns the exit status: 1 where a file is not up to date."""
     document = json.loads(neutral(RESULTS.read_text("utf-8")))
     texts = {
-        **pages(markdown(Run.of(document), RESULTS.name)),
+        **pages(document),
         DOCS / CHART: readme_chart(document),
         **{path: with_figures(path.read_text("utf-8"), headline(document)) for path in FIRST_SCREENS},
         RESULTS: json.dumps(document, separators=(",", ":")) + "\n",
@@ -44,21 +46,28 @@ def main() -> int:
     return bool(stale)
 
 
-def pages(report: str) -> dict[Path, str]:
-    """The report as pages: the summary, and one for each section."""
-    summary, *sections = re.split(r"^## ", report, flags=re.MULTILINE)
-    title, rest = summary.split("\n", 1)
-    image = f"\n![Time per response by shape and server](../{CHART})\n"
-    found = {}
-    lines = []
-    for section in sections:
-        name, text = section.split("\n", 1)
-        path = RESULTS.parent / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.md"
-        found[path] = f"# {name}\n{text.rstrip()}\n"
-        count = text.count("<summary>")
-        lines.append(f"- [{name}]({path.name})" + (f": {count} experiment{'s' * (count > 1)}" if count else ""))
-    listed = "\n".join(lines)
-    return {RESULTS.parent / "index.md": f"{title}\n{image}{rest.rstrip()}\n\n## Figures\n\n{listed}\n", **found}
+def pages(document: dict[str, Any]) -> dict[Path, str]:
+    """The summary, and the figures."""
+    run = Run.of({**document, "versions": described(document["versions"])})
+    links = f"""
+[All figures](figures.md) lists every experiment, the goals of Tailrace, and the version and command of each server.
+[How servers are compared](../benchmarks.md) explains the method and its limits, and how to measure your own
+application. The figures of every round are in [{RESULTS.name}]({RESULTS.name}).
+"""
+    return {
+        RESULTS.parent / "index.md": summary(run, f"../{CHART}") + links,
+        RESULTS.parent / "figures.md": f"# All figures of the comparison\n\n{figures(run, RESULTS.name)}",
+    }
+
+
+def described(versions: dict[str, str]) -> dict[str, str]:
+    """The versions; one of Tailrace that was never released is called so."""
+    released = re.findall(r"^## \[(\d\S*)\]", (DOCS.parent / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    unknown = {name: text for name, text in versions.items() if is_ours(name) and text not in released}
+    return {
+        **versions,
+        **{name: f"{text}, a development version before the first release" for name, text in unknown.items()},
+    }
 
 
 def with_figures(text: str, figures: str) -> str:

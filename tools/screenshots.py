@@ -23,7 +23,7 @@ from status_screenshots import ROOT, Browser, Chromium, under_load, until
 WIDTHS: Final = (390, 768, 1280)
 SCHEMES: Final = ("light", "dark")
 # Pages of the site: a start, a guide, wide tables, long code, a chart.
-PAGES: Final = ("index", "tutorial", "options", "status", "comparison")
+PAGES: Final = ("index", "tutorial", "options", "status", "comparison/figures")
 SITE_WIDTHS: Final = (390, 1280)
 # Pixels of a page beyond which no more is seen.
 TALLEST: Final = 4000
@@ -79,7 +79,7 @@ def take_pages(browser: Browser, folder: Path, url: str) -> None:
                 browser.open(f"{url}/{page}.html")
                 # Their script sets the height of the menu.
                 time.sleep(0.3)
-                capture(browser, folder / f"site-{page}-{width}-{scheme}.png")
+                capture(browser, folder / f"site-{page.replace('/', '-')}-{width}-{scheme}.png")
 
 
 def main() -> int:

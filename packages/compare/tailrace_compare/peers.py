@@ -42,6 +42,8 @@ CONNECTIONS = 100_000
 BACKLOG = 2048
 IDLE_SECONDS = 75
 GREENLETS = 10_000
+# Ends the names of the rows that repeat another row with these values.
+AT_OUR_DEFAULTS = " at Tailrace's defaults"
 
 
 @dataclass(frozen=True)
@@ -428,7 +430,7 @@ RECOMMENDED = (
 
 
 # The second rows: name, what is changed, further options. Later options win.
-AT_OUR_DEFAULTS = (
+SECOND_ROWS = (
     (
         "gunicorn gthread",
         f"{THREADS} threads per worker, connection limit, keep-alive",
@@ -482,7 +484,7 @@ def at_our_defaults(name: str, what: str, options: str) -> Peer:
     peer = next(peer for peer in RECOMMENDED if peer.name == name)
     return replace(
         peer,
-        name=f"{name} at Tailrace's defaults",
+        name=f"{name}{AT_OUR_DEFAULTS}",
         command=with_options(peer.command, options),
         unix=None if peer.unix is None else with_options(peer.unix, options),
         why=f"As {name}, but with Tailrace's defaults: {what}.",
@@ -502,7 +504,7 @@ def with_options(template: str, options: str) -> str:
 PEERS = tuple(
     row
     for peer in RECOMMENDED
-    for row in (peer, *(at_our_defaults(*second) for second in AT_OUR_DEFAULTS if second[0] == peer.name))
+    for row in (peer, *(at_our_defaults(*second) for second in SECOND_ROWS if second[0] == peer.name))
 )
 
 # Not a WSGI server: the floor for files.
@@ -523,7 +525,7 @@ def by_name(names: list[str]) -> tuple[Peer, ...]:
     """The rows with these names; a word of a name is enough ("gunicorn" is five rows). Raises ValueError."""
 
     def meant(peer: Peer, name: str) -> bool:
-        return name == peer.name or name in peer.name.replace(" at Tailrace's defaults", "").split()
+        return name == peer.name or name in peer.name.removesuffix(AT_OUR_DEFAULTS).split()
 
     for name in names:
         if not any(meant(peer, name) for peer in PEERS):

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from comparisons import EDGES, MARKUP, cell, document, hostile, metric, scenario
 from tailrace_compare import report, scenarios
+from tailrace_compare.peers import AT_OUR_DEFAULTS
 from tailrace_compare.report.findings import Finding, Standing, finding
-from tailrace_compare.report.markdown import markdown, notes
+from tailrace_compare.report.markdown import figures, markdown, notes, summary
 from tailrace_compare.report.run import Run
 from tailrace_compare.report.terminal import factor, terminal
 from tailrace_compare.results import Cell, Column, Metric
@@ -166,8 +167,51 @@ def test_markdown_is_no_markup_of_others() -> None:
     assert "<script" not in outside
     assert "<img" not in outside
     assert "\x1b" not in text
-    widths = [len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("|")]
-    assert all(width in (3, 4, 5, 6) for width in widths)
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
+
+
+def test_the_summary_has_one_row_for_each_server_with_its_best_configuration() -> None:
+    def pong(**cells: dict[str, Any]) -> dict[str, Any]:
+        return {"tailrace": cell(100), "gunicorn sync": cell(10), **cells}
+
+    second = f"granian{AT_OUR_DEFAULTS}"
+    measured = {
+        "a": pong(granian=cell(50), bjoern=cell(150), nginx=cell(300)),
+        "b": pong(granian=cell(100), bjoern=cell(100), **{second: cell(200)}),
+        "c": pong(granian=cell(400, errors=1), bjoern=cell(errors=1, rounds=1), **{second: cell(125)}),
+        "d": {"tailrace": cell(100), "gunicorn gthread": cell(101)},
+    }
+    made = document(*((scenario(key, metric(key)), {key: cells}) for key, cells in measured.items()))
+    rows = [
+        line for line in summary(Run.of(made)).splitlines() if re.match(r"\| (granian|bjoern|gunicorn|nginx)", line)
+    ]
+    assert [row.replace("\N{MULTIPLICATION SIGN}", "x") for row in rows] == [
+        f"| granian | 1 | 0 | 2 | 0 | 0.50 x: b ({second}) |",
+        "| gunicorn | 3 | 0 | 1 | 0 | 0.99 x: d (gunicorn gthread) |",
+        "| bjoern | 0 | 1 | 1 | 1 | 0.67 x: a |",
+    ]
+
+
+def test_figures_have_one_row_for_each_recommended_row_and_mark_the_other_configuration() -> None:
+    second = f"granian{AT_OUR_DEFAULTS}"
+    rates = {"tailrace": cell(100), "granian": cell(50), second: cell(80)}
+    times = {"tailrace": cell(4), "granian": cell(3), second: cell(8)}
+    told = scenario("it", metric("it"), metric("it_p50", "it: p50", "ms", False))
+    text = figures(Run.of(document((told, {"it": rates, "it_p50": times}))))
+    rows = [
+        line.replace("\N{MULTIPLICATION SIGN}", "x") for line in text.splitlines() if line.startswith("| granian |")
+    ]
+    # Both figures are those of one configuration.
+    assert rows[0] == "| granian | 80 †<br>1.25 x | 8 †<br>2.00 x |"
+    noisy = document((told, {"it": rates, "it_p50": times}), noise={"refused": True, "reason": "Too busy."})
+    assert [line for line in figures(Run.of(noisy)).splitlines() if line.startswith("| granian")][:2] == [
+        "| granian | 50 | 3 |",
+        f"| {second} | 80 | 8 |",
+    ]
+    failed = {"tailrace": cell(100), "granian": cell(50), second: cell(80, errors=2)}
+    text = figures(Run.of(document((scenario("it", metric("it")), {"it": failed}))))
+    assert "| granian | 50<br>2.00" in text
 
 
 @pytest.mark.parametrize("edge", EDGES)

@@ -8,7 +8,7 @@ from enum import Enum
 
 from tailrace.printable import printable
 from tailrace_compare.goals import spread
-from tailrace_compare.peers import NGINX, is_ours
+from tailrace_compare.peers import AT_OUR_DEFAULTS, NGINX, is_ours
 from tailrace_compare.report.run import Experiment
 from tailrace_compare.results import ITERATION, Cell, Column, Metric, Spread
 
@@ -60,6 +60,22 @@ def ratio_to(column: Column, name: str) -> Spread | None:
     return spread(column, name, column.ours()) if name != column.ours() else None
 
 
+def ratio_text(column: Column, name: str) -> tuple[str, bool]:
+    """The text at the end of a row, and whether Tailrace is worse than a competitor. A figure with errors is not
+    compared."""
+    found = ratio_to(column, name)
+    if column.cells[name].errors:
+        return "", False
+    if looks_even(column, name):
+        return "even", False
+    if found is None or found.low <= 0:
+        return "", False
+    if is_even(found):
+        return "even", False
+    worse = found.middle < 1 and name not in FLOOR_LABELS
+    return f"{times(found.middle)}{' ▼' if worse else ''}", worse
+
+
 def times(middle: float) -> str:
     """A ratio with its sign."""
     return f"{amount(middle)} {SIGN}"
@@ -89,11 +105,12 @@ def comparison(metric: Metric, middle: float, rival: str) -> str:
     return f"{inverse(middle, metric.unit)} of {rival}"
 
 
-def finding(column: Column) -> Finding:
-    """The sentence above a chart."""
+def finding(column: Column, among: frozenset[str] | None = None) -> Finding:
+    """The sentence above a chart. among: the rows that are compared with Tailrace's; by default, all."""
     ours = column.ours()
     cell = column.cells.get(ours)
-    rival = next((name for name in rivals(column) if not column.cells[name].errors), None)
+    compared = [name for name in rivals(column) if among is None or name in among]
+    rival = next((name for name in compared if not column.cells[name].errors), None)
     if cell is None or not cell.rounds:
         return without_us(column, rival)
     figure = column.figure(ours)
@@ -177,12 +194,29 @@ def absent(cell: Cell) -> bool:
     return not cell.rounds and not cell.values and not cell.errors
 
 
-def tally(experiments: Iterable[Experiment]) -> dict[Standing, list[tuple[Experiment, Finding]]]:
-    """The first metric of each experiment, by Tailrace's standing, the worst ratio first."""
+def tally(
+    experiments: Iterable[Experiment], among: frozenset[str] | None = None
+) -> dict[Standing, list[tuple[Experiment, Finding]]]:
+    """The first metric of each experiment, by Tailrace's standing, the worst ratio first. among: as in `finding`;
+    experiments in which none of these rows took part are left out."""
     found: dict[Standing, list[tuple[Experiment, Finding]]] = {standing: [] for standing in Standing}
     for experiment in experiments:
-        told = finding(experiment.columns[0])
-        found[told.standing].append((experiment, told))
+        column = experiment.columns[0]
+        if among is None or not among.isdisjoint(others(column)):
+            told = finding(column, among)
+            found[told.standing].append((experiment, told))
     for each in found.values():
         each.sort(key=lambda pair: pair[1].ratio.middle if pair[1].ratio is not None else 0.0)
     return found
+
+
+def configuration(column: Column, name: str) -> str:
+    """The better of two rows of a server: as its documentation recommends, and at Tailrace's defaults."""
+    cells = column.cells
+    pair = [each for each in column.ranked() if recommended(each) == name and not absent(cells[each])]
+    return min(pair, key=lambda each: (column.figure(each) is None, cells[each].errors > 0), default=name)
+
+
+def recommended(name: str) -> str:
+    """The row that this one repeats at Tailrace's defaults, or itself."""
+    return name.removesuffix(AT_OUR_DEFAULTS)

@@ -1,4 +1,6 @@
-"""The report in Markdown, for the documentation: the findings, with the figures of each experiment folded below."""
+"""The report in Markdown: a summary, and below it the figures of all experiments, folded. In the documentation, each
+is a page.
+"""
 
 from __future__ import annotations
 
@@ -7,44 +9,170 @@ from collections.abc import Iterable
 from statistics import median
 
 from tailrace.printable import printable
-from tailrace_compare.peers import TAILRACE_GEVENT, is_ours
+from tailrace_compare.peers import AT_OUR_DEFAULTS, TAILRACE, TAILRACE_GEVENT, is_ours
 from tailrace_compare.report import chart
-from tailrace_compare.report.findings import FLOOR_LABELS, Standing, absent, finding, label, reason, tally
+from tailrace_compare.report.findings import (
+    FLOOR_LABELS,
+    Finding,
+    Standing,
+    absent,
+    configuration,
+    finding,
+    label,
+    ratio_text,
+    reason,
+    recommended,
+    tally,
+    times,
+)
 from tailrace_compare.report.run import Experiment, Run
-from tailrace_compare.report.terminal import WORDS, factor
 from tailrace_compare.results import Column, Metric
 
 MAX_NOTES = 2
+# In one table, which never has only a part of an experiment's columns.
+MAX_COLUMNS = 10
+# Marks a figure of a server at Tailrace's defaults.
+MARK = "†"
+LARGER = "states how many times better Tailrace was: the median of the ratios of single rounds."
 
 
 def markdown(run: Run, data: str | None = None) -> str:
     """The report. data: path of the JSON file, relative to the report."""
-    ranked = run.refusal is None
-    parts = ["# Comparison", " ".join([f"{plain(run.measured_by())}, by `{command_of(run)}`.", linked(data)]).strip()]
-    refused = f"> **No ranking.** {plain(run.refusal or '')} The figures are not compared."
-    parts.append(how_to_read(run) if ranked else refused)
-    parts.append(table(["", ""], [[plain(key), plain(value)] for key, value in run.machine.items()]))
-    if ranked and run.experiments:
-        parts.append(losses(run))
-    parts += [plain(run.not_measured)] if run.not_measured else []
-    if run.lead():
-        parts += [f"## {lead_title(run)}", *group(run, run.lead(), opened=True)]
-    for title, experiments in run.groups().items():
-        parts += [f"## {plain(title)}", *group(run, experiments)]
-    if ranked and run.goals:
-        columns = run.columns
-        judged = [
-            [
-                plain(columns[goal["metric"]].metric.title if goal["metric"] in columns else goal["metric"]),
-                plain(goal["goal"]),
-                plain(goal["measured"]),
-                WORDS[goal["met"]],
-            ]
-            for goal in run.goals
+    return f"{summary(run)}\n## Figures\n\n{figures(run, data)}"
+
+
+def summary(run: Run, image: str = "") -> str:
+    """What was measured, where and when, how Tailrace compares with each server, and where it is behind. image: the
+    path of the chart, if there is one."""
+    parts = [
+        "# Comparison",
+        measured(run),
+        table(["", ""], [[plain(each) for each in row] for row in run.machine.items()]),
+    ]
+    if image:
+        parts.append(f"![Time per response by shape and server]({image})")
+    if run.refusal is not None:
+        parts.append(f"> **No ranking.** {plain(run.refusal)} The figures are not compared.")
+    elif run.experiments:
+        parts += [by_server(run), losses(run)]
+    if run.not_measured:
+        parts.append(plain(run.not_measured))
+    return "\n\n".join([*parts, again(run)]) + "\n"
+
+
+def measured(run: Run) -> str:
+    """When and by which command, of how much, and the result."""
+    version = run.document.get("versions", {}).get(TAILRACE)
+    by = f"{plain(run.measured_by())}, by `{command_of(run)}`{f', with Tailrace {plain(version)}' if version else ''}."
+    number, rivals = len(run.experiments), len(servers(run))
+    text = (
+        f"{by}\n\nTailrace is compared with {rivals} other server{'s' * (rivals != 1)} in {number} "
+        f"experiment{'s' * (number != 1)}. In each experiment, all servers run the same application in turns, with one "
+        "shape of response and one kind of load."
+    )
+    counts = [f"{standing.value} in {len(each)}" for standing, each in tally(run.experiments).items() if each]
+    if run.refusal is not None or not counts:
+        return text
+    return f"{text} Compared with the best other server of each, Tailrace is {', '.join(counts)}."
+
+
+def command_of(run: Run) -> str:
+    return printable(str(run.asked.get("command", "tailrace compare"))).replace("`", "'")
+
+
+def servers(run: Run) -> dict[str, frozenset[str]]:
+    """The other servers that took part, each with the names of its rows."""
+    found: dict[str, set[str]] = {}
+    for name in run.names():
+        cells = (column.cells[name] for column in run.columns.values() if name in column.cells)
+        if not is_ours(name) and name not in FLOOR_LABELS and not all(map(absent, cells)):
+            found.setdefault(name.partition(" ")[0], set()).add(name)
+    # The whole name, such as "gevent pywsgi", unless the server has several.
+    whole = {key: {recommended(name) for name in names} for key, names in found.items()}
+    return {min(whole[key]) if len(whole[key]) == 1 else key: frozenset(names) for key, names in found.items()}
+
+
+def by_server(run: Run) -> str:
+    """One row for each other server, those that are most often ahead first."""
+    tallies = {server: tally(run.experiments, names) for server, names in servers(run).items()}
+    rows = [
+        [plain(server), *(str(len(each)) for each in found.values()), largest_loss(server, found[Standing.BEHIND])]
+        for server, found in sorted(tallies.items(), key=lambda pair: -len(pair[1][Standing.BEHIND]))
+    ]
+    return "\n\n".join(
+        [
+            "## Tailrace and each server",
+            "The number of experiments in which Tailrace is ahead of a server, even with it, or behind it. In each "
+            "experiment, the server's best configuration counts: with the settings that its documentation recommends "
+            "or with Tailrace's defaults, and with any of its kinds of workers and protocols.",
+            table(["server", "ahead", "even", "behind", "no valid figure", "largest loss of Tailrace"], rows),
+            f"A ratio {LARGER} *Even*: the quartiles of the ratio lie on both sides of 1, so this run cannot tell "
+            "which server is better. *No valid figure*: the server had errors or timeouts, or its response was wrong. "
+            "Experiments in which a server does not take part are not counted.",
         ]
-        parts += ["## Goals", table(["", "goal", "measured", ""], judged)]
-    parts += ["## Notes", notes(run.columns) or "None.", "## To reproduce", reproduce(run)]
-    return "\n\n".join(parts) + "\n"
+    )
+
+
+def largest_loss(server: str, behind: list[tuple[Experiment, Finding]]) -> str:
+    """The experiment with the worst ratio, and the configuration if it is not the one that is called as the server."""
+    for experiment, told in behind:
+        if told.ratio is not None and told.rival is not None:
+            by = f" ({plain(told.rival)})" if told.rival != server else ""
+            return f"{times(told.ratio.middle)}: {plain(experiment.title)}{by}"
+    return "; ".join(f"{plain(experiment.title)}: {plain(told.text)}" for experiment, told in behind[:1])
+
+
+def losses(run: Run) -> str:
+    """The experiments in which another server was better."""
+    lines = [
+        f"- {plain(experiment.title)}: {plain(told.text.removeprefix('Tailrace: ').removesuffix(', the best'))}"
+        for experiment, told in tally(run.experiments)[Standing.BEHIND]
+    ]
+    told = (
+        ["Tailrace compared with the best other server, worst first:", "", *lines] if lines else ["In no experiment."]
+    )
+    return "\n".join(["## Where Tailrace is behind", "", *told])
+
+
+def again(run: Run) -> str:
+    """How to repeat the run, or a part of it."""
+    example = run.experiments[0].again() if run.experiments else "tailrace compare --only pong_c64"
+    return "\n".join(
+        [
+            "## Measure it again",
+            "",
+            "```console",
+            "$ tailrace compare --install    # the other servers, into a separate environment",
+            f"$ {command_of(run)}",
+            f"$ {printable(example).replace(chr(96), chr(39))}    # one experiment",
+            "```",
+        ]
+    )
+
+
+def figures(run: Run, data: str | None = None) -> str:
+    """All figures by section, goals, notes, and the servers' commands."""
+    ranked = run.refusal is None
+    parts = [how_to_read(ranked, data)]
+    for title, experiments in {lead_title(run): list(run.lead()), **run.groups()}.items():
+        if experiments:
+            parts += [f"## {plain(title)}", *(folded(run, pack) for pack in packed(experiments))]
+    if ranked and run.goals:
+        parts += ["## Goals", goals(run)]
+    return "\n\n".join([*parts, "## Notes", notes(run.columns) or "None.", "## Servers", commands(run, data)]) + "\n"
+
+
+def how_to_read(ranked: bool, data: str | None) -> str:
+    comparison = (
+        f" The ratio below it {LARGER} ▼: Tailrace was worse. *even*: the quartiles of the ratio lie on both sides of "
+        f"1. If Tailrace was not measured with threads, {TAILRACE_GEVENT} is compared instead. Each server runs as its "
+        f"documentation recommends. {MARK}: it was better{AT_OUR_DEFAULTS}, so this experiment shows these figures."
+    )
+    return (
+        f"Each figure is the median of its rounds.{comparison if ranked else ''} **!** marks errors, timeouts or wrong "
+        "responses, which the [notes](#notes) explain. A dash: no complete response."
+        f"{f' The figures of every round and configuration are in [{data}]({data}).' if data else ''}"
+    )
 
 
 def lead_title(run: Run) -> str:
@@ -52,51 +180,28 @@ def lead_title(run: Run) -> str:
     return usual if run.lead_is_usual() else "Flask and Django, on one core"
 
 
-def command_of(run: Run) -> str:
-    return printable(str(run.asked.get("command", "tailrace compare"))).replace("`", "'")
+def packed(experiments: Iterable[Experiment]) -> list[list[Experiment]]:
+    """The experiments of a section, by table."""
+    packs: list[list[Experiment]] = []
+    for experiment in experiments:
+        columns = sum(len(each.columns) for each in packs[-1]) if packs else MAX_COLUMNS
+        if columns + len(experiment.columns) > MAX_COLUMNS:
+            packs.append([])
+        packs[-1].append(experiment)
+    return packs
 
 
-def linked(data: str | None) -> str:
-    return f"The figures of every round are in [{data}]({data})." if data else ""
-
-
-def how_to_read(run: Run) -> str:
-    return (
-        "Each figure is the median of its rounds. The line below it states how many times better Tailrace was: the "
-        "median of the ratios of single rounds, with quartiles. Below 1, Tailrace was worse. *even*: the quartiles "
-        "lie on both sides of 1. **!** marks errors, timeouts or wrong responses; the notes explain them. A dash: no "
-        f"complete response. If Tailrace was not measured with threads, {TAILRACE_GEVENT} is compared instead."
-    )
-
-
-def losses(run: Run) -> str:
-    """The experiments in which another server was better, worst first."""
-    found = tally(run.experiments)
-    counts = ", ".join(f"{standing.value} in {len(each)}" for standing, each in found.items() if each)
-    text = f"Compared with the best other server without errors, in {len(run.experiments)} experiments: {counts}."
-    lines = [f"- {plain(experiment.title)}: {plain(told.text)}" for experiment, told in found[Standing.BEHIND]]
-    text += " These are the experiments in which it is behind, worst first:" if lines else ""
-    return "\n".join([text, "", *lines]).strip()
-
-
-def group(run: Run, experiments: Iterable[Experiment], opened: bool = False) -> list[str]:
-    """The experiments, each folded under its title and finding, or opened."""
-    return [folded(run, experiment, opened) for experiment in experiments]
-
-
-def folded(run: Run, experiment: Experiment, opened: bool) -> str:
-    """The finding; its meaning and the figures are visible after a click."""
-    said = ""
-    if run.refusal is None:
-        said = f"<br>{chart.text(finding(experiment.columns[0]).text)}"
-    summary = f"<summary><b>{chart.text(experiment.title)}</b>{said}</summary>"
+def folded(run: Run, pack: list[Experiment]) -> str:
+    """The findings; what they mean and the figures are visible after a click."""
+    said = "<br>".join(f"<b>{chart.text(each.title)}</b>{found(run, each)}" for each in pack)
     # Python-Markdown leaves the text of an element as it is, unless the element has this attribute; GitHub ignores it.
-    parts = [
-        f"<details markdown{' open' if opened else ''}>\n{summary}",
-        plain(experiment.meaning),
-        figures(run, experiment),
-    ]
+    meaning = " ".join(dict.fromkeys(plain(each.meaning) for each in pack)).strip()
+    parts = [f"<details markdown>\n<summary>{said}</summary>", meaning, figures_of(run, pack)]
     return "\n\n".join([part for part in parts if part] + ["</details>"])
+
+
+def found(run: Run, experiment: Experiment) -> str:
+    return f": {chart.text(finding(experiment.columns[0]).text)}" if run.refusal is None else ""
 
 
 def plain(text: str) -> str:
@@ -109,22 +214,31 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *rows])
 
 
-def figures(run: Run, experiment: Experiment) -> str:
+def figures_of(run: Run, pack: list[Experiment]) -> str:
     """One row per server, one column per metric. Servers that did not take part in any of them are omitted."""
-    columns = experiment.columns
-    titles = [plain(heading(column.metric, experiment.title)) for column in columns]
-    names = dict.fromkeys(name for column in columns for name in run.order(column))
-    there = [name for name in names if any(name in each.cells and not absent(each.cells[name]) for each in columns)]
+    cells = [column.cells for each in pack for column in each.columns]
+    there = [name for name in run.names() if any(name in each and not absent(each[name]) for each in cells)]
     if not there:
         return "Not measured: no server took part."
-    ranked = run.refusal is None
-    return table(["", *titles], [[named(name), *(entry(each, name, ranked) for each in columns)] for name in there])
+    heads = [heading(each, column.metric, len(pack) > 1) for each in pack for column in each.columns]
+    if run.refusal is None:
+        there = list(dict.fromkeys(map(recommended, there)))
+    rows = []
+    for name in there:
+        chosen = [
+            (name if run.refusal is not None else configuration(each.columns[0], name), each.columns) for each in pack
+        ]
+        rows.append([named(name), *(entry(run, column, row) for row, columns in chosen for column in columns)])
+    return table(["", *heads], rows)
 
 
-def heading(metric: Metric, title: str) -> str:
-    """The part of a metric's title that the experiment's title does not have, and its unit."""
-    what = metric.title.removeprefix(title).removeprefix(": ")
-    return f"{what}, {metric.unit}" if what else metric.unit
+def heading(experiment: Experiment, metric: Metric, several: bool) -> str:
+    """What a metric's title adds to the experiment's, and its unit. several: the table has several experiments."""
+    first = metric is experiment.columns[0].metric
+    what = metric.title.removeprefix(experiment.title).lstrip(":, ")
+    obvious = several and first and (len(experiment.columns) == 1 or metric.unit == "requests/s")
+    text = plain(metric.unit if obvious or not what else f"{what}, {metric.unit}")
+    return f"**{plain(experiment.title)}**<br>{text}" if several and first else text
 
 
 def named(name: str) -> str:
@@ -133,16 +247,33 @@ def named(name: str) -> str:
     return f"**{plain(name)}**" if is_ours(name) else plain(name)
 
 
-def entry(column: Column, name: str, ranked: bool = True) -> str:
-    cell = column.cells.get(name)
+def entry(run: Run, column: Column, name: str) -> str:
+    """The figure of one row, with its marks, and the ratio."""
+    cell, ranked = column.cells.get(name), run.refusal is None
     if cell is None:
         return ""
     figure = column.figure(name)
     shown = column.metric.show(figure) if figure is not None else "-"
-    if cell.errors:
-        shown += " **!**"
-    ratio = factor(column, name) if ranked else ""
-    return f"{shown}<br>{ratio}" if ratio else shown
+    marks = f"{' **!**' if cell.errors else ''}{f' {MARK}' if ranked and name != recommended(name) else ''}"
+    ratio = ratio_text(column, name)[0] if ranked and name != column.ours() else ""
+    return f"{shown}{marks}{f'<br>{ratio}' if ratio else ''}"
+
+
+def goals(run: Run) -> str:
+    """How many goals are met, and those that are not, by metric."""
+    columns = run.columns
+    missed: dict[str, list[str]] = {}
+    for goal in run.goals:
+        if not goal["met"]:
+            key = goal["metric"]
+            title = columns[key].metric.title if key in columns else key
+            missed.setdefault(title, []).append(plain(f"{goal['goal']}: {goal['measured']}"))
+    met = sum(bool(goal["met"]) for goal in run.goals)
+    text = f"Tailrace meets {met} of its {len(run.goals)} goals."
+    rows = [[plain(title), "<br>".join(told)] for title, told in missed.items()]
+    return (
+        f"{text} These are the others, each with the measured figure:\n\n{table(['', 'goal'], rows)}" if rows else text
+    )
 
 
 def notes(columns: dict[str, Column]) -> str:
@@ -153,12 +284,20 @@ def notes(columns: dict[str, Column]) -> str:
             if (cell.notes and (cell.errors or not cell.values)) or (cell.rounds and not cell.values):
                 said = "; ".join(cell.notes[:MAX_NOTES]) or reason(cell)
                 lines.setdefault(name, {}).setdefault(said, column.metric.short)
-    for name, shares in others(columns).items():
-        half, most = 100 * median(shares), 100 * max(shares)
-        told = f"other processes used {half:.0f} % of its core in the median round, {most:.0f} % at most"
-        lines.setdefault(name, {})[told] = "core"
     said_by = {name: ". ".join(f"{short}: {said}" for said, short in told.items()) for name, told in lines.items()}
-    return "\n".join(f"- **{plain(name)}**: {plain(said)}." for name, said in said_by.items())
+    listed = "\n".join(f"- **{plain(name)}**: {plain(said)}." for name, said in said_by.items())
+    shares = others(columns)
+    if not shares:
+        return listed
+    half, most = (
+        median(share for each in shares.values() for share in each),
+        max(shares, key=lambda name: max(shares[name])),
+    )
+    busy = (
+        f"In the median round, other processes used {100 * half:.0f} % of the server's core, and at most "
+        f"{100 * max(shares[most]):.0f} % (in a round of {plain(most)})."
+    )
+    return f"{listed}\n\n{busy}".strip()
 
 
 def others(columns: dict[str, Column]) -> dict[str, list[float]]:
@@ -179,21 +318,16 @@ def code(text: str) -> str:
     return f"`{printable(text).replace('`', chr(39))}`".replace("|", "\\|") if text else ""
 
 
-def reproduce(run: Run) -> str:
-    """The commands of the servers, with their reasons, and of the loads."""
-    told = run.document
-    versions, commands, reasons = (told.get(key, {}) for key in ("versions", "commands", "reasons"))
+def commands(run: Run, data: str | None) -> str:
+    """The version, the command, and the reason for the command of each server."""
+    versions, lines, reasons = (run.document.get(key, {}) for key in ("versions", "commands", "reasons"))
     rows = [
-        [plain(name), plain(versions.get(name) or "not installed"), code(commands[name]), plain(reasons.get(name, ""))]
+        [plain(name), plain(versions.get(name) or "not installed"), code(lines[name]), plain(reasons.get(name, ""))]
         for name in run.names()
-        if name in commands
+        if name in lines
     ]
-    loads = [[plain(each.title), code(each.again()), code(each.app), code(each.load)] for each in run.experiments]
-    return "\n\n".join(
-        [
-            "Run the commands in the root of the repository, after `tailrace compare --install`. The application's "
-            "name is that of the scenario.",
-            table(["server", "version", "command", "reason"], rows),
-            table(["scenario", "whole experiment", "application", "load"], loads),
-        ]
+    told = (
+        "These commands run the application of one experiment, in the root of a checkout of the measured version."
+        f"{f' [{data}]({data}) contains the application, commands and load of each experiment.' if data else ''}"
     )
+    return f"{told}\n\n{table(['server', 'version', 'command', 'reason'], rows)}"

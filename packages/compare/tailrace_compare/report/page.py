@@ -25,6 +25,7 @@ from tailrace_compare.report.findings import (
     is_even,
     label,
     looks_even,
+    ratio_text,
     ratio_to,
     reason,
     tally,
@@ -280,22 +281,6 @@ def row(column: Column, name: str, ranked: bool) -> Row:
     ratio, worse = ratio_text(column, name) if ranked else ("", False)
     shown = column.metric.show(value)
     return Row(label(name), shown, value, quartiles(cell), kind, ratio, worse, faulty=bool(cell.errors))
-
-
-def ratio_text(column: Column, name: str) -> tuple[str, bool]:
-    """The text at the end of a row, and whether Tailrace is worse than a competitor. A figure with errors is not
-    compared."""
-    found = ratio_to(column, name)
-    if column.cells[name].errors:
-        return "", False
-    if looks_even(column, name):
-        return "even", False
-    if found is None or found.low <= 0:
-        return "", False
-    if is_even(found):
-        return "even", False
-    worse = found.middle < 1 and name not in FLOOR_LABELS
-    return f"{times(found.middle)}{' ▼' if worse else ''}", worse
 
 
 def quartiles(cell: Cell) -> Spread | None:
