@@ -20,13 +20,13 @@ SERVERS = {TAILRACE: "Tailrace", "granian": "granian", "uwsgi http11": "uWSGI", 
 def headline(document: dict[str, Any]) -> str:
     """The table in Markdown, with its conditions below it. Raises KeyError when the run lacks a row."""
     run = Run.of(document)
-    lines = [f"| requests per second (p99) | {' | '.join(SERVERS.values())} |", "|---" * (1 + len(SERVERS)) + "|"]
+    lines = [f"| requests per second, and p99 | {' | '.join(SERVERS.values())} |", "|---" * (1 + len(SERVERS)) + "|"]
     for name, title in ROWS.items():
         rate, latency = run.columns[name], run.columns[f"{name}_p99"]
         cells = [cell(rate, latency, server) for server in SERVERS]
-        lines.append(f"| {title} | **{cells[0]}** | {' | '.join(cells[1:])} |")
+        lines.append(f"| {title} | {cells[0]} | {' | '.join(cells[1:])} |")
     day, processor = run.when[:10], run.machine["processor"]
-    lines += ["", f"Two workers on two cores ({processor}), 32 connections, {day}."]
+    lines += ["", f"Two workers on two cores, 32 connections: {processor}, {day}."]
     return "\n".join(lines)
 
 
@@ -34,4 +34,4 @@ def cell(rate: Column, latency: Column, server: str) -> str:
     """The figures of a server's faster configuration, of those whose latency is known."""
     known = [name for name in rate.cells if name.partition(" at ")[0] == server and latency.figure(name) is not None]
     best = max(known, key=lambda name: rate.figure(name) or 0)
-    return f"{rate.figure(best):,.0f} ({latency.figure(best):.0f} ms)"
+    return f"{rate.figure(best):,.0f}<br>{latency.figure(best):.0f} ms"

@@ -1,4 +1,4 @@
-"""The README's chart: the time that each server spends on each shape of response, as one SVG.
+"""The comparison's chart: the time that each server spends on each shape of response, as one SVG.
 
 An image on a page knows neither the page's width nor its theme: the drawing is narrow, so that a phone hardly shrinks
 its text, and has a background of its own, which follows the colours that the system prefers.
@@ -132,8 +132,8 @@ def title_of(shapes: Mapping[str, Column]) -> str:
 
 def head(shapes: Mapping[str, Column]) -> str:
     rivals = {name for column in shapes.values() for name in others(column) if column.figure(name) is not None}
-    ways = "way" if len(rivals) == 1 else "ways"
-    beside = f"A dot for each of {len(rivals)} {ways} to run another server; right: against the best"
+    dots = "dot" if len(rivals) == 1 else "dots"
+    beside = f"{len(rivals)} {dots}: configurations of other servers; right: against the best"
     y = 106
     return (
         f'<text class="title" x="{MARGIN}" y="34">Time per response, by its shape</text>'
