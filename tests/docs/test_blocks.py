@@ -40,7 +40,7 @@ PAGES = [
     *(
         DOCS / f"{name}.md"
         for name in (
-            *("index", "tutorial", "troubleshooting", "differences", "http", "status"),
+            *("index", "tutorial", "troubleshooting", "http", "status"),
             *("how-it-works", "limitations", "support", "logging", "doctor", "probes", "processes"),
             *("production", "uwsgi", "static", "gevent", "macos"),
         )
