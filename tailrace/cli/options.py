@@ -454,7 +454,7 @@ class OptionValues:
         details=(
             "The functions are `on_start()`, `post_fork(worker)`, `worker_start(worker)`, `pre_request(environ)`, "
             "`post_request(record)`, `worker_stop(worker)`, `worker_exit(worker)` and `on_exit()`; each is "
-            "optional. See [processes.md](processes.md) and [hooks.md](reference/hooks.md)."
+            "optional. See [hooks.md](reference/hooks.md)."
         ),
         example="mysite.hooks",
         absent=_NO_WORKERS,
