@@ -454,7 +454,7 @@ class OptionValues:
         details=(
             "The functions are `on_start()`, `post_fork(worker)`, `worker_start(worker)`, `pre_request(environ)`, "
             "`post_request(record)`, `worker_stop(worker)`, `worker_exit(worker)` and `on_exit()`; each is "
-            "optional. See [processes.md](processes.md) and [hooks.md](reference/hooks.md)."
+            "optional. See [hooks.md](reference/hooks.md)."
         ),
         example="mysite.hooks",
         absent=_NO_WORKERS,
@@ -700,7 +700,7 @@ class OptionValues:
         details=(
             "A further connection is closed, after 429 where possible. A client is an IPv4 address or an IPv6 /64. "
             "Connections from `--trusted-proxies` and through UNIX sockets are not limited, unless a PROXY header "
-            "names the client. See [Limits per client](deploy.md#limits-per-client)."
+            "names the client. See [Limits per client](http.md#limits-per-client)."
         ),
         core="client_connections",
         example=100,
@@ -713,7 +713,7 @@ class OptionValues:
         details=(
             "A client may send that many requests at once, and then as many as the rate allows, counted over all "
             "workers. The client is the one that a trusted proxy names. Requests for static files count. See [Limits "
-            "per client](deploy.md#limits-per-client)."
+            "per client](http.md#limits-per-client)."
         ),
         core="client_rate",
         example="600/min",
@@ -810,7 +810,7 @@ class OptionValues:
             "Gives load balancers time to notice that the server is stopping. It accepts connections and serves as "
             "before, but `/ready` answers 503 and the HAProxy agent says `drain`. Then it closes its sockets, and "
             "`--graceful-timeout` begins. Another signal ends the delay. SIGINT and SIGQUIT cause none. See "
-            "[Kubernetes](guides/docker-kubernetes.md#kubernetes)."
+            "[Kubernetes](guides/containers.md#kubernetes)."
         ),
         example=5,
         absent=_OF_A_MASTER,

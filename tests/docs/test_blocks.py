@@ -40,9 +40,9 @@ PAGES = [
     *(
         DOCS / f"{name}.md"
         for name in (
-            *("index", "tutorial", "troubleshooting", "differences", "http", "status"),
+            *("index", "tutorial", "troubleshooting", "http", "status"),
             *("how-it-works", "limitations", "support", "logging", "doctor", "probes", "processes"),
-            *("deploy", "uwsgi", "static", "gevent", "macos"),
+            *("production", "uwsgi", "static", "gevent", "macos"),
         )
     ),
 ]
