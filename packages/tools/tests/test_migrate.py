@@ -99,7 +99,7 @@ def test_assignments_of_gunicorn_are_taken(code, settings):
         ("if x:\n    workers = 2", "it sets workers conditionally"),
         (
             "def post_fork(server, worker):\n    pass",
-            "write it as `post_fork(worker)` in the module that `hooks` names",
+            "write it as `post_fork(worker)` in your `hooks` module",
         ),
         ("def pre_fork(server, worker):\n    pass", "there is no such hook"),
         (
