@@ -24,14 +24,13 @@ from tailrace.cli import static_values, values
 from tailrace.cli.option import (
     ADDRESSES,
     APPLICATION,
+    CONCURRENCY,
     FUNCTIONS,
-    GREENLETS,
     LIMITS,
     LOGS,
     PROCESSES,
     RESPONSES,
     STATIC,
-    THREADS,
     TIMES,
     TLS,
     Option,
@@ -589,7 +588,7 @@ class OptionValues:
         values.whole(1, 4096),
         128,
         "Maximum number of application threads. 1: for code that is not thread-safe.",
-        THREADS,
+        CONCURRENCY,
         details=(
             "Threads start on demand and exit when idle. Further requests wait, up to `--max-queue`. Each thread may "
             "keep a database connection open. Keep `--workers` times `--threads` below the connection limit of the "
@@ -605,7 +604,7 @@ class OptionValues:
         values.boolean(),
         False,
         "Run each request in a greenlet on gevent's hub.",
-        GREENLETS,
+        CONCURRENCY,
         details=(
             "Ten thousand requests can wait at the same time, for example for a database or another server. Each "
             "worker patches the standard library before it loads the application. SIGURG logs the stacks of all "
@@ -622,7 +621,7 @@ class OptionValues:
         values.whole(1, 50_000),
         10_000,
         "With --gevent, maximum number of concurrent requests per worker.",
-        GREENLETS,
+        CONCURRENCY,
         details="Further requests wait, up to `--max-queue`.",
         example=2_000,
         absent=_LIMIT_OF_GREENLETS,

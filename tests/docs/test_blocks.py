@@ -42,7 +42,7 @@ PAGES = [
         for name in (
             *("index", "tutorial", "troubleshooting", "differences", "http", "status"),
             *("how-it-works", "limitations", "support", "logging", "doctor", "probes", "processes"),
-            *("deploy", "uwsgi", "static", "gevent", "macos"),
+            *("deploy", "uwsgi", "static", "gevent", "macos", "develop", "faq"),
         )
     ),
 ]
