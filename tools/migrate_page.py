@@ -37,10 +37,8 @@ $ tailrace config          # check the result
 The source may also be a Procfile, a systemd unit, a Dockerfile, or a section of a file (`uwsgi.ini:production`). The
 command executes nothing: it parses `gunicorn.conf.py` without running it, and resolves placeholders and includes of
 uWSGI files (`.ini`, `.yaml`, `.json`, `.xml`). It does not copy values of environment variables, which may be secrets.
-
-A comment on each setting gives its source line. If a value is computed, the comment shows the expression. Comments at
-the end list options without an equivalent. Whatever needs your attention is also printed to standard error. If
-`gunicorn.conf.py` defines hooks, the output ends with a template for `hooks.py`, with gunicorn's code in comments.
+A comment on each setting gives its source line, and comments at the end list options without an equivalent. If
+`gunicorn.conf.py` defines hooks, a template for `hooks.py` follows. Warnings are also printed to standard error.
 
 Check four settings in particular:
 
@@ -51,8 +49,7 @@ Check four settings in particular:
 - **bind.** Any local user may connect to a UNIX socket of gunicorn, whose `umask` is 0 by default. The result keeps
   these permissions (`?mode=777`). If nginx is in the socket's group, write `?mode=660`.
 - **request_timeout.** In gunicorn, `timeout` kills a worker of class `sync` together with its request. In Tailrace, the
-  client gets 504, `tailrace.RequestTimeout` is raised in the thread, and the worker survives. For other worker classes,
-  `timeout` becomes `hang_timeout`.
+  client gets 504 and the worker survives. For other worker classes, `timeout` becomes `hang_timeout`.
 
 The tables list all options that it knows. For those without a direct equivalent, the error message gives advice:
 
@@ -74,17 +71,23 @@ def section(server: Server) -> str:
     groups: dict[str, list[Row]] = {}
     for row in rows(server, Effect.OPTION):
         names = row.names[server]
-        if not row.says and all(f"--{row.ours.replace('_', '-')}" in name.flags for name in names):
-            same += map(shown, names)
+        if not row.says and all(is_same(name, row.ours) for name in names):
+            same += [f"`{name.long}`" for name in names]
         else:
             groups.setdefault(row.ours, []).append(row)
     parts = [f"\n## {server.value}\n\n| {server.value} | Tailrace |\n|---|---|\n"]
     parts.append(f"| {', '.join(same)} | the same name |\n")
     parts += [grouped(server, group) for group in groups.values()]
     for effect, heading in ((Effect.ELSEWHERE, "No direct equivalent"), (Effect.NEEDLESS, "Not needed")):
-        names = ", ".join(name for row in rows(server, effect) for name in briefly(server, row))
-        parts.append(f"\n{heading}: {names}.\n")
+        others = ", ".join(name for row in rows(server, effect) for name in briefly(server, row))
+        parts.append(f"\n{heading}: {others}.\n")
     return "".join(parts)
+
+
+def is_same(name: Name, ours: str) -> bool:
+    """Whether an option of another server has the name of ours, and no other one."""
+    long = {each[2:].replace("-", "_") for each in name.flags if each.startswith("--")}
+    return {each.replace("-", "_") for each in name.settings} | long == {ours}
 
 
 def rows(server: Server, effect: Effect) -> list[Row]:
@@ -120,7 +123,7 @@ def shown(name: Name) -> str:
     parts = [f"`{flag}`" for flag in name.flags] or [f"`{each}`" for each in name.settings] or [f"`${name.variable}`"]
     other = [each for each in name.settings if name.flags and f"--{each.replace('_', '-')}" not in name.flags]
     parts += [f"`{each}`" for each in other if f"--{each}" not in name.flags]
-    return "/".join(parts)
+    return ", ".join(parts)
 
 
 def meaning(row: Row) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from access_log_atoms import FIELDS, LETTERS
@@ -64,7 +65,7 @@ Kubernetes sets it for a service called "tailrace".
 Programs pass options to `tailrace.run`, `tailrace.serve_in_thread` or `tailrace.gevent.serve`, or set them in a section
 of a PasteDeploy file, which calls `tailrace.run`. "Not in programs" means that none of these functions accepts an
 option. "Conflicts with" means that the command line rejects the combination; "No effect with" and "Requires" cause a
-warning instead. [The last table](#where-options-are-not-available) gives the reasons and the alternatives.
+warning instead. [A table](#where-options-are-not-available) gives the reasons and the alternatives.
 
 | type | values |
 |---|---|
@@ -150,7 +151,7 @@ def absences() -> list[str]:
     return [f"| {', '.join(names)} | {where} | {marked(reason)} |\n" for (where, reason), names in rows.items()]
 
 
-def everywhere(functions: list[Place]) -> str:
+def everywhere(functions: Sequence[Place]) -> str:
     """These functions, or all of them, in words."""
     return "programs" if len(functions) == len(FUNCTIONS) else listed([place.value for place in functions])
 

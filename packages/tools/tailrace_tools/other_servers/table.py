@@ -237,14 +237,14 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     option(
         "env_file",
-        says="set the variable in the environment, or in the file that {ours} names",
+        says="set the variable in the environment, or in a file, with {ours}",
         gunicorn="-e/--env=:raw_env",
         uwsgi="--env=",
         convert=values.variables,
     ),
     option("env_file", granian="--env-files=", other="--env-file="),
     elsewhere(
-        "set the variable in the environment, or in the file that --env-file names; the application reads os.environ",
+        "set the variable in the environment, or in a file, with --env-file; the application reads os.environ",
         mod_wsgi="--setenv== --passenv= --envvars-script= --locale=",
     ),
     elsewhere("--env-file reads NAME=value lines from a file", uwsgi="--envdir= --early-envdir= --unenv="),
