@@ -16,6 +16,9 @@ from tailrace.cli.options import BY_NAME
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "migrate.md"
 
+# A flag, with its value if one follows.
+FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z-]*(?: (?:'[^']*'|\w+://\S+|\.EXT=TYPE|ADDRESS|syslog\S*|1\b|/app))?)")
+
 HEAD = """\
 # Migrating from gunicorn, uWSGI and other servers
 
@@ -27,41 +30,33 @@ HEAD = """\
 $ pip install 'tailrace[tools]'
 $ tailrace migrate gunicorn.conf.py > tailrace.toml
 $ tailrace migrate /etc/uwsgi/mysite.ini
-$ tailrace migrate uwsgi.ini:production
-$ tailrace migrate Procfile
-$ tailrace migrate /etc/systemd/system/mysite.service
-$ tailrace migrate Dockerfile
 $ tailrace migrate 'WEB_CONCURRENCY=4 exec gunicorn -k gthread --threads 8 mysite.wsgi'
 $ tailrace config          # check the result
 ```
 
-The command does not execute anything. It reads `gunicorn.conf.py` as a syntax tree, and uWSGI files (`.ini`, `.yaml`,
-`.json`, `.xml`) as text, including their placeholders and includes. In a systemd unit or Dockerfile, it reads the
-command and the variables that the file sets. A comment on each setting names its source line. For a computed value, a
-comment shows the expression, and the setting is a suggestion if there is one. Comments at the end list the options
-without an equivalent, with the reason, and the options that are not needed. Whatever needs your attention is also
-printed to standard error. Values of environment variables are not copied, since they may be secrets.
-If `gunicorn.conf.py` defines hooks, the output ends with a template for `hooks.py` that shows gunicorn's code in
-comments.
-
-If an address depends on `$PORT` and Tailrace listens there by default, the result has no `bind`, because a setting
-would override the variable. If there is a certificate, start the server with `--bind "https://0.0.0.0:$PORT"`.
+The source may also be a Procfile, a systemd unit, a Dockerfile, or a section of a file (`uwsgi.ini:production`). The
+command executes nothing: it parses `gunicorn.conf.py` without running it, and resolves placeholders and includes of
+uWSGI files (`.ini`, `.yaml`, `.json`, `.xml`). It does not copy values of environment variables, which may be secrets.
+A comment on each setting gives its source line, and comments at the end list options without an equivalent. If
+`gunicorn.conf.py` defines hooks, a template for `hooks.py` follows. Warnings are also printed to standard error.
 
 Check four settings in particular:
 
-- **threads.** A gunicorn worker of class `sync` and a uWSGI worker without threads serve one request at a time, so the
-  result has `threads = 1`. If your application is thread-safe, as Django and Flask are, remove the line: Tailrace
-  starts threads on demand, and needs fewer workers.
-- **trusted_proxies.** Other servers pass the `X-Forwarded-*` fields of any peer to the application. Tailrace removes
-  them unless the peer is trusted. The result trusts this machine. If your proxy runs elsewhere, add its address.
-- **bind.** Any local user may connect to a UNIX socket of gunicorn, because gunicorn's `umask` is 0 by default.
-  The result keeps these permissions with `?mode=777`, so that nginx can still connect. If nginx is in the socket's
-  group, write `?mode=660`.
+- **threads.** A gunicorn worker of class `sync` and a uWSGI worker without threads handle one request at a time, so the
+  result contains `threads = 1`. Remove the line if your application is thread-safe, as Django and Flask are.
+- **trusted_proxies.** Other servers pass the `X-Forwarded-*` headers of any peer to the application, whereas Tailrace
+  removes them unless it trusts the peer. The result trusts this machine. If your proxy runs elsewhere, add its address.
+- **bind.** Any local user may connect to a UNIX socket of gunicorn, whose `umask` is 0 by default. The result keeps
+  these permissions (`?mode=777`). If nginx is in the socket's group, write `?mode=660`.
 - **request_timeout.** In gunicorn, `timeout` kills a worker of class `sync` together with its request. In Tailrace, the
-  client gets 504, `tailrace.RequestTimeout` is raised in the thread, and the worker survives. For other worker classes,
-  `timeout` becomes `hang_timeout`.
+  client gets 504 and the worker survives. For other worker classes, `timeout` becomes `hang_timeout`.
 
-If you pass one of these options to `tailrace serve`, the error message gives the advice of the table.
+The tables list all options that it knows. For those without a direct equivalent, the error message gives advice:
+
+```console
+$ tailrace shop:app --server-name shop.example
+tailrace: error: no such option: --server-name; configure this in a proxy in front, such as nginx or Apache
+```
 """
 
 
@@ -71,17 +66,56 @@ def page() -> str:
 
 
 def section(server: Server) -> str:
-    """The tables of one server."""
-    parts = [f"\n## {server.value}\n"]
-    for effect, heading in (
-        (Effect.OPTION, "Tailrace"),
-        (Effect.ELSEWHERE, "no equivalent; instead"),
-        (Effect.NEEDLESS, "not needed"),
-    ):
-        rows = [row for row in TABLE if row.effect is effect and server in row.names]
-        parts.append(f"\n| {server.value} | {heading} |\n|---|---|\n")
-        parts += [f"| {', '.join(map(shown, row.names[server]))} | {meaning(row)} |\n" for row in rows]
+    """The table of one server, with a row for each option of Tailrace, and its other options."""
+    same: list[str] = []
+    groups: dict[str, list[Row]] = {}
+    for row in rows(server, Effect.OPTION):
+        names = row.names[server]
+        if not row.says and all(is_same(name, row.ours) for name in names):
+            same += [f"`{name.long}`" for name in names]
+        else:
+            groups.setdefault(row.ours, []).append(row)
+    parts = [f"\n## {server.value}\n\n| {server.value} | Tailrace |\n|---|---|\n"]
+    parts.append(f"| {', '.join(same)} | the same name |\n")
+    parts += [grouped(server, group) for group in groups.values()]
+    for effect, heading in ((Effect.ELSEWHERE, "No direct equivalent"), (Effect.NEEDLESS, "Not needed")):
+        others = ", ".join(name for row in rows(server, effect) for name in briefly(server, row))
+        parts.append(f"\n{heading}: {others}.\n")
     return "".join(parts)
+
+
+def is_same(name: Name, ours: str) -> bool:
+    """Whether an option of another server has the name of ours, and no other one."""
+    long = {each[2:].replace("-", "_") for each in name.flags if each.startswith("--")}
+    return {each.replace("-", "_") for each in name.settings} | long == {ours}
+
+
+def rows(server: Server, effect: Effect) -> list[Row]:
+    """The rows of the table with options of the server that have this effect."""
+    return [row for row in TABLE if row.effect is effect and server in row.names]
+
+
+def grouped(server: Server, group: list[Row]) -> str:
+    """A row of the page for options that are one of ours: what to know about some of them is in lines below it."""
+    theirs = ", ".join(listed(server, row) for row in group)
+    meanings: dict[str, list[str]] = {}
+    for row in group:
+        meanings.setdefault(meaning(row), []).append(listed(server, row))
+    ours = f"`{group[0].ours}`"
+    lines = [text if text == ours else f"{', '.join(names)}: {text}" for text, names in meanings.items()]
+    return f"| {theirs} | {'<br>'.join(lines if len(lines) > 1 else meanings)} |\n"
+
+
+def listed(server: Server, row: Row) -> str:
+    """The options of the server in the row."""
+    return ", ".join(map(shown, row.names[server]))
+
+
+def briefly(server: Server, row: Row) -> list[str]:
+    """The options of the server in the row, by one spelling each, without those that a wildcard covers."""
+    names = [name.long or (name.settings or (name.variable,))[0] for name in row.names[server]]
+    wide = tuple(name[:-1] for name in names if name.endswith("*"))
+    return [f"`{name}`" for name in names if name.endswith("*") or not (wide and name.startswith(wide))]
 
 
 def shown(name: Name) -> str:
@@ -89,18 +123,19 @@ def shown(name: Name) -> str:
     parts = [f"`{flag}`" for flag in name.flags] or [f"`{each}`" for each in name.settings] or [f"`${name.variable}`"]
     other = [each for each in name.settings if name.flags and f"--{each.replace('_', '-')}" not in name.flags]
     parts += [f"`{each}`" for each in other if f"--{each}" not in name.flags]
-    return "/".join(parts)
+    return ", ".join(parts)
 
 
 def meaning(row: Row) -> str:
     """What the row says, with options as code."""
     if row.effect is Effect.OPTION and not row.is_sentence:
-        return f"`{row.ours}`" + (f", {row.says}" if row.says else "")
-    option = BY_NAME.get(row.ours)
-    sentence = row.sentence.replace("{ours}", option.flag if option is not None else "")
+        sentence = f"`{row.ours}`" + (f", {row.says}" if row.says else "")
+    else:
+        option = BY_NAME.get(row.ours)
+        sentence = row.sentence.replace("{ours}", option.flag if option is not None else "")
     # What is quoted already stays.
     parts = sentence.replace("|", "\\|").split("`")
-    parts[::2] = [re.sub(r"(?<![\w-])(--[a-z][a-z-]*)", r"`\1`", part) for part in parts[::2]]
+    parts[::2] = [FLAG.sub(r"`\1`", part) for part in parts[::2]]
     return "`".join(parts)
 
 

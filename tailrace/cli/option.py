@@ -17,14 +17,13 @@ APPLICATION: Final = "Application"
 ADDRESSES: Final = "Addresses"
 TLS: Final = "Encryption"
 PROCESSES: Final = "Processes"
-THREADS: Final = "Threads"
-GREENLETS: Final = "Greenlets"
+CONCURRENCY: Final = "Concurrency"
 LIMITS: Final = "Limits"
 TIMES: Final = "Times"
 RESPONSES: Final = "Requests and responses"
 STATIC: Final = "Static files"
 LOGS: Final = "Logs"
-GROUPS: Final = (APPLICATION, ADDRESSES, TLS, PROCESSES, THREADS, GREENLETS, LIMITS, TIMES, RESPONSES, STATIC, LOGS)
+GROUPS: Final = (APPLICATION, ADDRESSES, TLS, PROCESSES, CONCURRENCY, LIMITS, TIMES, RESPONSES, STATIC, LOGS)
 
 
 class Place(enum.Enum):

@@ -24,14 +24,13 @@ from tailrace.cli import static_values, values
 from tailrace.cli.option import (
     ADDRESSES,
     APPLICATION,
+    CONCURRENCY,
     FUNCTIONS,
-    GREENLETS,
     LIMITS,
     LOGS,
     PROCESSES,
     RESPONSES,
     STATIC,
-    THREADS,
     TIMES,
     TLS,
     Option,
@@ -198,9 +197,9 @@ class OptionValues:
         "Reload the application when its code changes, for development.",
         APPLICATION,
         details=(
-            "Runs one worker, and replaces it when a `.py` or `.so` file of the application or a file that "
-            "`--reload-include` names changes. If the code does not load, the browser shows the traceback until the "
-            "next change. Needs `pip install 'tailrace[reload]'`."
+            "Tailrace runs one worker, and replaces it when a `.py` or `.so` file of the application changes, or a "
+            "file that matches `--reload-include`. If the code does not load, the browser shows the traceback until "
+            "the next change. Needs `pip install 'tailrace[reload]'`."
         ),
         absent=_NO_RELOAD,
     )
@@ -210,13 +209,14 @@ class OptionValues:
         "With --reload, also watch these files: a path, a directory or a glob; !GLOB ignores files. Repeatable.",
         APPLICATION,
         details=(
-            "For templates, translations and settings: `templates`, `'conf/*.toml'`, `'shop/**/*.html'`. A change to "
-            "such a file reloads the application, like a change to its code. Paths are relative to the working "
-            "directory. `*` and `?` match characters of a name, `[ab]` matches one of these characters, and `**` "
-            "matches any number of directories; `{a,b}` has no special meaning. A directory stands for all files in "
-            "it. Wildcards and directories do not match `__pycache__`, `node_modules`, `site-packages` or names that "
-            "begin with a dot; spell out such names. Do not include files that the application writes. A value that "
-            "begins with `!` names files to ignore, including code, whatever other values name: `'!tests/**'`."
+            "Use it for templates, translations and settings: `templates`, `'conf/*.toml'`, `'shop/**/*.html'`. A "
+            "change to such a file reloads the application, like a change to its code. Paths are relative to the "
+            "working directory. `*` and `?` match characters of a name, `[ab]` matches one of these characters, and "
+            "`**` matches any number of directories; `{a,b}` has no special meaning. A directory stands for all files "
+            "in it. Wildcards and directories do not match `__pycache__`, `node_modules`, `site-packages` or names "
+            "that begin with a dot; spell out such names. Do not include files that the application writes. Files that "
+            "match a value beginning with `!` are ignored, including code and files that match other values: "
+            "`'!tests/**'`."
         ),
         example=["templates", "conf/*.toml", "!tests"],
         absent={**_NO_RELOAD, Place.WITHOUT_RELOAD: "files are not watched"},
@@ -227,7 +227,7 @@ class OptionValues:
         "Serve on one thread and show tracebacks in the browser, for development.",
         APPLICATION,
         details=(
-            "One process serves, one request at a time. The application runs on the main thread, so `breakpoint()` "
+            "One process handles one request at a time. The application runs on the main thread, so `breakpoint()` "
             "works in the terminal. The browser shows the traceback of an exception that the framework does not catch."
         ),
         core="debug",
@@ -244,13 +244,13 @@ class OptionValues:
         ADDRESSES,
         details=(
             "The forms are `host:port`, `[::1]:8000`, `:8000` (every IPv4 address), `8000` (127.0.0.1), "
-            "`localhost:8000` (this machine, IPv4 and IPv6), `unix:/run/app.sock`, `unix:@abstract`, or `fd://3` "
-            "for a socket that systemd or another parent opened. Port 0 picks a free port. A URL names the "
-            "protocol: `http://host:port`, `uwsgi://host:port`, `http+unix:/path`, `uwsgi+unix:/path`, "
-            "`uwsgi+fd://3`. Options for a single address follow a question mark: `proxy=v1`, `v2` or `any` (each "
-            "connection must begin with a PROXY header), `mode=660` (permissions of a UNIX socket; by default, "
-            "`--umask` decides), `backlog=4096` (length of the kernel's accept queue; 2048 by default). If `$PORT` is "
-            "set, as platforms such as Heroku and Cloud Run do, the default is `0.0.0.0:$PORT`."
+            "`localhost:8000` (this machine, IPv4 and IPv6), `unix:/run/app.sock`, `unix:@abstract`, or `fd://3` for a "
+            "socket that systemd or another parent opened. Port 0 picks a free port. A URL specifies the protocol: "
+            "`http://host:port`, `uwsgi://host:port`, `http+unix:/path`, `uwsgi+unix:/path`, `uwsgi+fd://3`. Options "
+            "for a single address follow a question mark: `proxy=v1`, `v2` or `any` (each connection must begin with a "
+            "PROXY header), `mode=660` (permissions of a UNIX socket; by default, `--umask` decides), `backlog=4096` "
+            "(length of the kernel's accept queue; 2048 by default). If `$PORT` is set, as platforms such as Heroku "
+            "and Cloud Run do, the default is `0.0.0.0:$PORT`."
         ),
         short="-b",
         example=["127.0.0.1:8000", "uwsgi+unix:/run/app.sock?mode=660"],
@@ -293,10 +293,10 @@ class OptionValues:
         "Headers that the trusted proxies set in every request. Repeatable.",
         ADDRESSES,
         details=(
-            "`forwarded`, `x-forwarded-for`, `x-forwarded-proto`, `x-forwarded-host`, `x-forwarded-port`, "
-            "`x-forwarded-prefix`, `x-forwarded` (all with that prefix), `any` or `none`. Name a header only if "
-            "the proxies replace whatever their clients send in it. All other forwarding headers are removed. A "
-            "request whose `Forwarded` and `X-Forwarded` headers disagree gets 400."
+            "The values are `forwarded`, `x-forwarded-for`, `x-forwarded-proto`, `x-forwarded-host`, "
+            "`x-forwarded-port`, `x-forwarded-prefix`, `x-forwarded` (all with that prefix), `any` or `none`. List a "
+            "header only if the proxies replace whatever their clients send in it. All other forwarding headers are "
+            "removed. A request whose `Forwarded` and `X-Forwarded` headers disagree gets 400."
         ),
         core="forwarded_headers",
         example=["x-forwarded"],
@@ -316,9 +316,9 @@ class OptionValues:
         "Certificate chain in PEM for https:// addresses. Repeatable: clients choose by host name.",
         TLS,
         details=(
-            "The server's certificate comes first, then the intermediate ones: the `fullchain.pem` of certbot. A "
-            "client gets the first certificate for the name that it asks for, and the first of all if there is none. "
-            "The files are read again on SIGHUP and within 5 s of a change, and open connections stay. See "
+            "The server's certificate comes first, then the intermediate ones, as in certbot's `fullchain.pem`. A "
+            "client gets the first certificate that matches the requested host name, or the first one if none matches. "
+            "The files are read again on SIGHUP and within 5 s of a change; open connections are not affected. See "
             "[TLS](guides/tls.md)."
         ),
         example=["/etc/letsencrypt/live/shop.example/fullchain.pem"],
@@ -342,15 +342,15 @@ class OptionValues:
     tls_min: str = option(
         values.choice("1.2", "1.3"),
         "1.2",
-        "Oldest version of TLS that clients may use.",
+        "Minimum TLS version.",
         TLS,
-        details="With either, all cipher suites have forward secrecy and authenticated encryption.",
+        details="With either version, all cipher suites have forward secrecy and authenticated encryption.",
         example="1.3",
     )
     client_ca: str | None = option(
         values.path("FILE"),
         None,
-        "Ask clients for a certificate that one of these authorities (PEM) has signed.",
+        "Ask clients for a certificate signed by one of the authorities in this PEM file.",
         TLS,
         details=(
             "The environ then has `SSL_CLIENT_VERIFY` (`SUCCESS` or `NONE`), `SSL_CLIENT_S_DN`, `SSL_CLIENT_I_DN`, "
@@ -361,26 +361,30 @@ class OptionValues:
     client_cert: str = option(
         values.choice("required", "optional"),
         "required",
-        "With --client-ca, whether a client without a certificate is refused.",
+        "With --client-ca, whether clients must have a certificate.",
         TLS,
-        details="A certificate that none of the authorities has signed is always refused.",
+        details="A certificate that none of the authorities has signed is always rejected.",
         example="optional",
     )
     self_signed: bool = option(
         values.boolean(),
         False,
-        "Serve https:// addresses with a certificate for development, which browsers warn of.",
+        "Use a self-signed certificate for https:// addresses, for development. Browsers warn about it.",
         TLS,
-        details="It is made once, for `localhost` and the name of this machine, and kept in `~/.cache/tailrace`.",
+        details=(
+            "Tailrace creates the certificate once, for `localhost` and the name of this machine, and keeps it in "
+            "`~/.cache/tailrace`."
+        ),
     )
     redirect_http: tuple[str, ...] = option(
         values.several(values.text("ADDRESS"), may_be_empty=True),
         (),
-        "Listen here, too, and redirect requests to the first https:// address. Repeatable.",
+        "Redirect requests at this address to the first https:// address. Repeatable.",
         TLS,
         details=(
-            "The response is 308, which keeps method and body. Requests for `/.well-known/acme-challenge/TOKEN` "
-            "are not redirected, so that an authority can check the host over HTTP: see [TLS](guides/tls.md#certbot)."
+            "The response is 308, which keeps method and body. Requests for `/.well-known/acme-challenge/TOKEN` are "
+            "not redirected, so that a certificate authority can check the host over HTTP: see "
+            "[TLS](guides/tls.md#certbot)."
         ),
         example=["0.0.0.0:80"],
     )
@@ -405,15 +409,16 @@ class OptionValues:
         "Load the application once, before the workers are forked, so that they share its memory.",
         PROCESSES,
         details=(
-            "A process of its own loads it and forks the workers, which are ready at once. They also share files and "
-            "connections that the application opens while it loads. Threads that the application starts while it "
+            "A separate process loads the application and forks the workers, which are ready immediately. They also "
+            "share files and connections that the application opens while it loads. Threads that it starts while it "
             "loads do not run in the workers. See [Preloading](guides/preload.md)."
         ),
         absent={
             **_embedded("the application is already loaded, and worker processes share its memory anyway"),
             Place.DEBUG_ALONE: _OF_A_MASTER[Place.DEBUG_ALONE],
             Place.RELOAD: "each worker must load the application itself to get the new code",
-            Place.GEVENT: "what forks workers must stay unpatched: each is patched before it loads the application",
+            Place.GEVENT: "the process that forks the workers must stay unpatched; each worker patches the standard "
+            "library before it loads the application",
         },
     )
     gc: Literal["python", "freeze", "idle"] = option(
@@ -428,14 +433,14 @@ class OptionValues:
         ),
         example="idle",
         absent={
-            **_embedded("the collector is the caller's"),
+            **_embedded("the caller configures the garbage collector"),
             Place.DEBUG: "requests run one at a time, on the main thread",
         },
     )
     warmup: tuple[str, ...] = option(
         values.several(values.text("PATH", check=_warmup), may_be_empty=True),
         (),
-        "Have each new worker answer a GET request for this path before it serves. Repeatable.",
+        "Request this path in each new worker before it accepts requests. Repeatable.",
         PROCESSES,
         details=(
             "The first request of a worker may be slow: it imports modules, compiles templates and fills caches. A "
@@ -444,7 +449,7 @@ class OptionValues:
             "[processes.md](processes.md#warm-up)."
         ),
         example=["/", "https://shop.example/cart"],
-        absent=_beside("the application is the caller's, who can call it before"),
+        absent=_beside("the caller can call the application before it starts the server"),
     )
     hooks: str | None = option(
         values.text("MODULE"),
@@ -479,11 +484,11 @@ class OptionValues:
     pidfile: str | None = option(
         values.path(),
         None,
-        "Write the process id of the master to this file.",
+        "Write the process ID of the master to this file.",
         PROCESSES,
         details=(
-            "Without a master, the file contains the id of the only process. A second server with the same file does "
-            "not start."
+            "Without a master, the file contains the ID of the only process. If another server uses the same file, the "
+            "server does not start."
         ),
         example="/run/mysite/tailrace.pid",
         absent=_WHOLE_PROCESS,
@@ -493,7 +498,7 @@ class OptionValues:
         0,
         "Replace a worker after this many requests, or at random up to 10 % more. 0: never.",
         PROCESSES,
-        details="The worker drains once its successor serves.",
+        details="The worker drains once its successor is ready.",
         example=100_000,
         absent=_OF_A_MASTER,
     )
@@ -512,7 +517,7 @@ class OptionValues:
         PROCESSES,
         details=(
             "Shared pages are included. `auto` replaces the worker that has grown the most when the container's memory "
-            "in use approaches its limit; [containers.md](guides/containers.md) states the formula."
+            "in use approaches its limit; see the formula in [containers.md](guides/containers.md)."
         ),
         example="1GiB",
         absent=_OF_A_MASTER,
@@ -523,8 +528,8 @@ class OptionValues:
         "Kill and replace a worker that hangs for this long, at least 3 s. 0: never.",
         PROCESSES,
         details=(
-            "A worker hangs if its process is stopped, or if C code does not release the interpreter. The log names "
-            "its requests and shows the stacks of its threads."
+            "A worker hangs if its process is stopped, or if C code does not release the GIL. The log shows its "
+            "requests and the stacks of its threads."
         ),
     )
     status: str | None = option(
@@ -549,7 +554,7 @@ class OptionValues:
         PROCESSES,
         details=(
             "The address is `host:port` or `unix:/path`. Each connection gets one line: the capacity, such as `up "
-            "75%`, `drain` during a stop, or `down` while no worker serves. The status process answers; it also runs "
+            "75%`, `drain` during a stop, or `down` while no worker is ready. The status process answers; it also runs "
             "without `--status`. If the address cannot be opened, the server starts without it."
         ),
         example="127.0.0.1:9001",
@@ -583,7 +588,7 @@ class OptionValues:
         values.whole(1, 4096),
         128,
         "Maximum number of application threads. 1: for code that is not thread-safe.",
-        THREADS,
+        CONCURRENCY,
         details=(
             "Threads start on demand and exit when idle. Further requests wait, up to `--max-queue`. Each thread may "
             "keep a database connection open. Keep `--workers` times `--threads` below the connection limit of the "
@@ -599,7 +604,7 @@ class OptionValues:
         values.boolean(),
         False,
         "Run each request in a greenlet on gevent's hub.",
-        GREENLETS,
+        CONCURRENCY,
         details=(
             "Ten thousand requests can wait at the same time, for example for a database or another server. Each "
             "worker patches the standard library before it loads the application. SIGURG logs the stacks of all "
@@ -616,7 +621,7 @@ class OptionValues:
         values.whole(1, 50_000),
         10_000,
         "With --gevent, maximum number of concurrent requests per worker.",
-        GREENLETS,
+        CONCURRENCY,
         details="Further requests wait, up to `--max-queue`.",
         example=2_000,
         absent=_LIMIT_OF_GREENLETS,
@@ -633,7 +638,7 @@ class OptionValues:
         65536,
         "Maximum total size of a request's header fields. Larger requests get 431.",
         LIMITS,
-        details="A request with more than 128 header fields gets 431, too.",
+        details="A request with more than 128 header fields also gets 431.",
         core="header_bytes_limit",
     )
     max_body: int = option(
@@ -652,10 +657,9 @@ class OptionValues:
         details=(
             "Above this limit, the oldest incomplete requests get 503. Half of the memory is for responses to slow "
             "clients, where one response may have a sixteenth of the whole, up to 4 MiB. A quarter is for request "
-            "bodies, where one body may have an eighth of the whole, up to 64 MiB. The excess moves to files in "
-            "`TMPDIR`, which have no names. In a container with a memory limit, the default is a quarter of the limit "
-            "divided by the number of workers, from 16 MiB to 512 MiB. "
-            "See [containers.md](guides/containers.md)."
+            "bodies, where one body may have an eighth of the whole, up to 64 MiB. The excess moves to unnamed files "
+            "in `TMPDIR`. In a container with a memory limit, the default is a quarter of the limit divided by the "
+            "number of workers, from 16 MiB to 512 MiB. See [containers.md](guides/containers.md)."
         ),
         example="1GiB",
     )
@@ -665,8 +669,8 @@ class OptionValues:
         "Call the application before the request body has arrived.",
         LIMITS,
         details=(
-            "Tailrace calls the application when the head of a request is complete. Reads of `wsgi.input` wait for the "
-            "client and occupy the thread. A chunked body has no `CONTENT_LENGTH`, which some frameworks need. "
+            "Tailrace calls the application as soon as the request headers are complete. Reads of `wsgi.input` wait "
+            "for the client and occupy the thread. A chunked body has no `CONTENT_LENGTH`, which some frameworks need. "
             "Without this option, Tailrace calls the application when the whole body has arrived."
         ),
         core="stream_body",
@@ -677,9 +681,10 @@ class OptionValues:
         "Maximum size of all responses in temporary files. 0: no files.",
         LIMITS,
         details=(
-            "The files are in `TMPDIR`, which should not be in memory, and have no names. With them, no thread waits "
-            "for slow clients. A response that the application has not finished may use up to 1/64 of this size. Above "
-            "the limit, application threads wait for their clients, and requests for which no thread is free get 503."
+            "While responses to slow clients fit into these files, no thread waits for a client. The files are unnamed "
+            "and in `TMPDIR`, which should not be in memory. A response that the application has not finished may use "
+            "up to 1/64 of this size. Above the limit, application threads wait for their clients, and requests for "
+            "which no thread is free get 503."
         ),
         core="response_spill",
         example="20GiB",
@@ -700,7 +705,7 @@ class OptionValues:
         details=(
             "A further connection is closed, after 429 where possible. A client is an IPv4 address or an IPv6 /64. "
             "Connections from `--trusted-proxies` and through UNIX sockets are not limited, unless a PROXY header "
-            "names the client. See [Limits per client](http.md#limits-per-client)."
+            "supplies the client's address. See [Limits per client](http.md#limits-per-client)."
         ),
         core="client_connections",
         example=100,
@@ -711,9 +716,9 @@ class OptionValues:
         "Maximum rate of requests of one client, such as 10/s, 600/min or 5000/h; more get 429.",
         LIMITS,
         details=(
-            "A client may send that many requests at once, and then as many as the rate allows, counted over all "
-            "workers. The client is the one that a trusted proxy names. Requests for static files count. See [Limits "
-            "per client](http.md#limits-per-client)."
+            "A client may send that many requests in one burst, and then as many as the rate allows, counted over all "
+            "workers. Behind a trusted proxy, the client is the one whose address the proxy supplies. Requests for "
+            "static files count. See [Limits per client](http.md#limits-per-client)."
         ),
         core="client_rate",
         example="600/min",
@@ -796,9 +801,9 @@ class OptionValues:
         "Time for requests in flight to finish after SIGTERM or SIGINT.",
         TIMES,
         details=(
-            "A second signal stops the server at once. The default and the 5 s that workers have afterwards fit into "
-            "the 30 s of a Kubernetes pod. With `--reload`, the default is 1 s, and the option also applies when files "
-            "have changed."
+            "A second signal stops the server immediately. The default and the 5 s that workers have afterwards fit "
+            "into the 30 s of a Kubernetes pod. With `--reload`, the default is 1 s, and the option also applies when "
+            "files have changed."
         ),
     )
     shutdown_delay: float = option(
@@ -807,8 +812,8 @@ class OptionValues:
         "Keep serving for this long after SIGTERM, while /ready answers 503.",
         TIMES,
         details=(
-            "Gives load balancers time to notice that the server is stopping. It accepts connections and serves as "
-            "before, but `/ready` answers 503 and the HAProxy agent says `drain`. Then it closes its sockets, and "
+            "Gives load balancers time to notice that the server is stopping. It still accepts connections and "
+            "requests, but `/ready` answers 503 and the HAProxy agent reports `drain`. Then it closes its sockets, and "
             "`--graceful-timeout` begins. Another signal ends the delay. SIGINT and SIGQUIT cause none. See "
             "[Kubernetes](guides/containers.md#kubernetes)."
         ),
@@ -821,10 +826,10 @@ class OptionValues:
         "After SIGHUP, try the new code in one worker for this long, beside the old workers.",
         TIMES,
         details=(
-            "If that worker does worse than the old workers in the same time, it ends and they stay, as if the new "
-            "code had not loaded. It does worse if its share of 5xx responses is clearly more than twice theirs plus "
-            "one percentage point, if its 95th percentile of the application's time is more than 1.5 times theirs plus "
-            "50 ms, or if it crashes or hangs. See [Trial](processes.md#trial). 0: no trial."
+            "If that worker does worse than the old workers in the same time, it exits and they stay, as if the new "
+            "code had not loaded. It does worse if its 5xx rate is clearly more than twice theirs plus one percentage "
+            "point, if its 95th percentile of the application's time is more than 1.5 times theirs plus 50 ms, or if "
+            "it crashes or hangs. See [Trial](processes.md#trial). 0: no trial."
         ),
         example=10,
         absent=_OF_A_MASTER,
@@ -848,28 +853,28 @@ class OptionValues:
     underscore_headers: str = option(
         values.choice("drop", "keep", "refuse"),
         "drop",
-        "What to do with request fields that have an underscore in their name.",
+        "What to do with request headers that have an underscore in their name.",
         RESPONSES,
         details=(
-            "CGI variables cannot distinguish an underscore from a dash. `drop` removes the fields, `keep` passes them "
-            "on, and `refuse` answers the request with 400."
+            "CGI variables cannot distinguish an underscore from a dash. `drop` removes the headers, `keep` passes "
+            "them on, and `refuse` rejects the request with 400."
         ),
         core="underscore_headers",
     )
     server_header: str = option(
         values.text("TEXT", check=_field_value),
         "tailrace",
-        "Server field of responses in which the application sets none. Empty: no field.",
+        "Server header of responses in which the application sets none. Empty: no header.",
         RESPONSES,
         core="server_header",
     )
     server_timing: bool = option(
         values.boolean(),
         False,
-        "Add a Server-Timing field, which browsers' developer tools show.",
+        "Add a Server-Timing header, which browsers' developer tools show.",
         RESPONSES,
         details=(
-            "The field states how long the request was queued, and how long the application took to return its first "
+            "The header shows how long the request was queued, and how long the application took to return its first "
             "block."
         ),
         core="server_timing",
@@ -907,7 +912,7 @@ class OptionValues:
         RESPONSES,
         details=(
             "Default: text, JSON, XML, JavaScript and other types that become smaller, but not `text/event-stream`. "
-            "Named types replace the default. The option does not apply to static files."
+            "The types that you list replace the default. The option does not apply to static files."
         ),
         core="compress_types",
         example=["text/*", "application/json"],
@@ -915,13 +920,14 @@ class OptionValues:
     request_id: str = option(
         values.text("HEADER", check=_request_id),
         "",
-        "Give each request an id in this header field, such as X-Request-ID. none: off.",
+        "Give each request an ID in this header, such as X-Request-ID. none: off.",
         RESPONSES,
         details=(
-            "A proxy of `--trusted-proxies` may state the id: up to 128 visible ASCII characters, without quotes, "
-            "commas and backslashes. Any other request gets a new id, a UUID of version 7, which replaces what the "
-            "client sent. The id is in `environ` (`HTTP_X_REQUEST_ID`), in the response unless the application sets "
-            "the field, in both logs and on the status page. See [Request ids](guides/request-ids.md)."
+            "A trusted proxy (`--trusted-proxies`) may supply the ID: up to 128 visible ASCII characters, without "
+            "quotes, commas and backslashes. Any other request gets a new ID, a UUID of version 7, which replaces the "
+            "value that the client sent. The ID is in `environ` (`HTTP_X_REQUEST_ID`), in the response unless the "
+            "application sets the header, in both logs and on the status page. See [Request "
+            "IDs](guides/request-ids.md)."
         ),
         core="request_id",
         example="X-Request-ID",
@@ -934,8 +940,8 @@ class OptionValues:
         details=(
             "With `/assets=./dist`, `./dist/app.js` is served as `/assets/app.js`. Missing files get 404. If several "
             "paths match, the longest one applies; `/` matches every path. A relative folder is relative to the "
-            "current directory. Clients that accept it get a compressed file beside the named one: `app.js.br`, "
-            "`app.js.zst` or `app.js.gz`. `tailrace static list` shows what is served."
+            "current directory. Clients that accept the coding get a compressed file next to the requested one: "
+            "`app.js.br`, `app.js.zst` or `app.js.gz`. `tailrace static list` shows what is served."
         ),
         example=["/assets=./dist", "/media=/srv/media"],
     )
@@ -971,10 +977,10 @@ class OptionValues:
         "Send files that responses name in X-Sendfile or X-Accel-Redirect. Repeatable.",
         STATIC,
         details=(
-            "The file replaces the body of the response. With `FOLDER`, the field contains the path of a file in that "
-            "folder, as in `X-Sendfile: /srv/media/a.pdf`. With `PREFIX=FOLDER`, the field contains a URL path, as in "
+            "The file replaces the body of the response. With `FOLDER`, the header contains the path of a file in that "
+            "folder, as in `X-Sendfile: /srv/media/a.pdf`. With `PREFIX=FOLDER`, the header contains a URL path, as in "
             "`X-Accel-Redirect: /protected/a.pdf` for `/protected=/srv/media`. If the name of a folder contains `=`, "
-            "write `=FOLDER`. Without this option, these fields are sent to the client."
+            "write `=FOLDER`. Without this option, these headers are sent to the client."
         ),
         example=["/srv/media", "/protected=/srv/media"],
     )
@@ -1043,14 +1049,14 @@ class OptionValues:
     access_log_format: str = option(
         values.text("combined|common|json|FORMAT", check=check_access_log_format),
         "combined",
-        "Format of the access log: a name, or a text with atoms such as {status}.",
+        "Format of the access log: a name, or a string with atoms such as {status}.",
         LOGS,
         details=(
-            "The names are `combined`, `common` and `json`. A text contains atoms in braces, such as `'{client} "
+            "The names are `combined`, `common` and `json`. A string contains atoms in braces, such as `'{client} "
             "{method} {target} {status} {duration_ms} {request:x-request-id} {environ:REMOTE_USER}'`. Atoms can name "
-            "any request or response field and any key of `environ`. A text may use gunicorn's atoms instead, such as "
-            "`'%(h)s \"%(r)s\" %(s)s %({X-Request-Id}i)s'`. After the word `json`, atoms are the members of an object: "
-            "`'json {time} {status} {request:x-request-id}'`. A format must not contain a line end."
+            "any request or response header and any key of `environ`. A string may use gunicorn's atoms instead, such "
+            "as `'%(h)s \"%(r)s\" %(s)s %({X-Request-Id}i)s'`. After the word `json`, atoms are the members of an "
+            "object: `'json {time} {status} {request:x-request-id}'`. A format must not contain a line end."
         ),
         core="access_log_format",
         example="{client} {method} {target} {status} {duration_ms}",
@@ -1087,8 +1093,8 @@ class OptionValues:
         LOGS,
         details=(
             "SIGUSR1 reopens a file. `syslog` is the local daemon; `syslog:/dev/log?facility=local0&tag=shop` also "
-            "names its socket, the facility and the tag; `syslog://HOST:514` is a server, reached over UDP. Nothing "
-            "waits for the destination: entries that it does not accept in time are dropped and counted."
+            "sets its socket, the facility and the tag; `syslog://HOST:514` is a server that receives entries over "
+            "UDP. Nothing waits for the destination: entries that it does not accept in time are dropped and counted."
         ),
         example="syslog",
         absent=_HANDLER_OF_THE_PROGRAM,

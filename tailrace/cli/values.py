@@ -59,6 +59,7 @@ _FALSE = {"0", "false", "no", "off"}
 class Kind(NamedTuple):
     """One kind of value.
 
+    name: the type as docs/options.md shows it, in Markdown; with an `s`, the plural.
     read: from text or a plain value to the value of the option; raises ValueError.
     write: from the value to what `tailrace config` and the documentation show: a plain value that `read` takes back.
     metavar: what stands for the value in `--help`.
@@ -83,7 +84,7 @@ def whole(least: int = 0, most: int = 10**12) -> Kind:
             raise ValueError("must be a whole number")
         return _bounded(raw, least, most)
 
-    return Kind("whole number", "NUMBER", "int", read)
+    return Kind("integer", "NUMBER", "int", read)
 
 
 def or_auto(kind: Kind) -> Kind:
@@ -98,7 +99,7 @@ def or_auto(kind: Kind) -> Kind:
             raise ValueError(f"{error}, or auto") from None
 
     return Kind(
-        f"{kind.name} or auto",
+        f"{kind.name} or `auto`",
         f"{kind.metavar}|auto",
         f'{kind.annotation} | Literal["auto"]',
         read,
@@ -151,7 +152,7 @@ def seconds(*, zero: bool, most: float = _LONGEST) -> Kind:
             raise ValueError(f"must be at most {most} seconds")
         return float(raw)
 
-    return Kind("seconds", "SECONDS", "float | str", read, lambda value: int(value) if value == int(value) else value)
+    return Kind("duration", "SECONDS", "float | str", read, lambda value: int(value) if value == int(value) else value)
 
 
 def rate() -> Kind:
@@ -185,7 +186,7 @@ def boolean() -> Kind:
             return raw.strip().lower() in _TRUE
         raise ValueError("must be true or false")
 
-    return Kind("true or false", "", "bool", read)
+    return Kind("boolean", "", "bool", read)
 
 
 def text(metavar: str, *, check: Callable[[str], str | None] | None = None) -> Kind:
@@ -197,7 +198,7 @@ def text(metavar: str, *, check: Callable[[str], str | None] | None = None) -> K
         checked = check(_printable(raw)) if check else None
         return _printable(raw) if checked is None else checked
 
-    return Kind("text", metavar, "str", read)
+    return Kind("string", metavar, "str", read)
 
 
 def path(metavar: str = "PATH", *, check: Callable[[str], str] | None = None) -> Kind:
@@ -225,7 +226,9 @@ def choice(*names: str, metavar: str = "") -> Kind:
         return raw.lower()
 
     annotation = f"Literal[{', '.join(map(json.dumps, names))}]"
-    return Kind("one of " + ", ".join(names), metavar or "|".join(names), annotation, read)
+    *others, last = (f"`{name}`" for name in names)
+    shown = metavar.lower() or f"{', '.join(others)} or {last}"
+    return Kind(shown, metavar or "|".join(names), annotation, read)
 
 
 def octal() -> Kind:
@@ -242,7 +245,9 @@ def octal() -> Kind:
             raise ValueError("must be octal permission bits from 0 to 0o777")
         return raw
 
-    return Kind("octal", "OCTAL", "int | str | None", read, lambda value: None if value is None else f"0o{value:03o}")
+    return Kind(
+        "octal number", "OCTAL", "int | str | None", read, lambda value: None if value is None else f"0o{value:03o}"
+    )
 
 
 def several(item: Kind, *, may_be_empty: bool = False, splits: bool = False) -> Kind:
@@ -266,7 +271,7 @@ def several(item: Kind, *, may_be_empty: bool = False, splits: bool = False) -> 
         return tuple(item.read(str(part) if type(part) is int else part) for part in raw)
 
     annotation = f"str | Sequence[{item.annotation.removesuffix(' | None')}]"
-    return Kind(f"list of {item.name}", item.metavar, annotation, read, lambda value: [*map(item.write, value)])
+    return Kind(f"list of {item.name}s", item.metavar, annotation, read, lambda value: [*map(item.write, value)])
 
 
 def several_or(nothing: str, item: Kind) -> Kind:
@@ -282,7 +287,7 @@ def several_or(nothing: str, item: Kind) -> Kind:
     def write(value: Any) -> object:
         return parts.write(value) if value else nothing
 
-    return Kind(f"{parts.name} or {nothing}", item.metavar, parts.annotation, read, write)
+    return Kind(f"{parts.name} or `{nothing}`", item.metavar, parts.annotation, read, write)
 
 
 def pairs(

@@ -33,19 +33,19 @@ class Keywords(TypedDict, total=False):
     """File with the password of encrypted keys."""
 
     tls_min: Literal["1.2", "1.3"]
-    """Oldest version of TLS that clients may use."""
+    """Minimum TLS version."""
 
     client_ca: str | PathLike[str] | None
-    """Ask clients for a certificate that one of these authorities (PEM) has signed."""
+    """Ask clients for a certificate signed by one of the authorities in this PEM file."""
 
     client_cert: Literal["required", "optional"]
-    """With --client-ca, whether a client without a certificate is refused."""
+    """With --client-ca, whether clients must have a certificate."""
 
     self_signed: bool
-    """Serve https:// addresses with a certificate for development, which browsers warn of."""
+    """Use a self-signed certificate for https:// addresses, for development. Browsers warn about it."""
 
     redirect_http: str | Sequence[str]
-    """Listen here, too, and redirect requests to the first https:// address. Repeatable."""
+    """Redirect requests at this address to the first https:// address. Repeatable."""
 
     hang_timeout: float | str
     """Kill and replace a worker that hangs for this long, at least 3 s. 0: never."""
@@ -108,13 +108,13 @@ class Keywords(TypedDict, total=False):
     """Value of wsgi.url_scheme. Set https if a proxy in front terminates TLS."""
 
     underscore_headers: Literal["drop", "keep", "refuse"]
-    """What to do with request fields that have an underscore in their name."""
+    """What to do with request headers that have an underscore in their name."""
 
     server_header: str
-    """Server field of responses in which the application sets none. Empty: no field."""
+    """Server header of responses in which the application sets none. Empty: no header."""
 
     server_timing: bool
-    """Add a Server-Timing field, which browsers' developer tools show."""
+    """Add a Server-Timing header, which browsers' developer tools show."""
 
     early_hints: bool
     """Let the application send 103 Early Hints with environ['wsgi.early_hints']."""
@@ -126,7 +126,7 @@ class Keywords(TypedDict, total=False):
     """Media types to compress, such as application/json or text/*. Repeatable."""
 
     request_id: str
-    """Give each request an id in this header field, such as X-Request-ID. none: off."""
+    """Give each request an ID in this header, such as X-Request-ID. none: off."""
 
     static: Pairs
     """Serve the files of a folder under a URL path, without the application. Repeatable."""
@@ -159,7 +159,7 @@ class Keywords(TypedDict, total=False):
     """Write one line per response to this file or another destination of --log; - is standard output."""
 
     access_log_format: str
-    """Format of the access log: a name, or a text with atoms such as {status}."""
+    """Format of the access log: a name, or a string with atoms such as {status}."""
 
     slow_request_log: float | str
     """Log a request that runs longer than this, with its stack. 0: never."""
@@ -180,7 +180,7 @@ class RunKeywords(Keywords, total=False):
     """Number of worker processes. auto: one per available CPU."""
 
     warmup: str | Sequence[str]
-    """Have each new worker answer a GET request for this path before it serves. Repeatable."""
+    """Request this path in each new worker before it accepts requests. Repeatable."""
 
     hooks: str | None
     """Module or file with functions to call at startup, around requests and at exit."""
@@ -192,7 +192,7 @@ class RunKeywords(Keywords, total=False):
     """Run as this group (name or number). Default: the user's group."""
 
     pidfile: str | PathLike[str] | None
-    """Write the process id of the master to this file."""
+    """Write the process ID of the master to this file."""
 
     max_requests: int
     """Replace a worker after this many requests, or at random up to 10 % more. 0: never."""

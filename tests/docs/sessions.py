@@ -30,6 +30,7 @@ SESSIONS = {
     # tutorial.md
     "flask": Session(application="", modules=("flask",)),
     # guides/
+    "flask-factory": Session(application="", modules=("flask",)),
     "pool": Session(start="tailrace shop:app --status 127.0.0.1:9000"),
     "preload": Session(start="tailrace shop:app --workers 2 --preload --status 127.0.0.1:9000"),
     "preload-threads": Session(application="shop_with_thread.py", start="tailrace shop:app --preload"),

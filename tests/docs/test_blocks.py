@@ -42,7 +42,7 @@ PAGES = [
         for name in (
             *("index", "tutorial", "troubleshooting", "http", "status"),
             *("how-it-works", "limitations", "support", "logging", "doctor", "probes", "processes"),
-            *("production", "uwsgi", "static", "gevent", "macos"),
+            *("production", "uwsgi", "static", "gevent", "macos", "develop", "faq"),
         )
     ),
 ]

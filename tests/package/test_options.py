@@ -14,7 +14,7 @@ from harness.settings import server_settings
 
 from tailrace import _tailrace
 from tailrace.cli import options
-from tailrace.cli.option import GROUPS, Place
+from tailrace.cli.option import FUNCTIONS, GROUPS, Place
 from tailrace.cli.options import BY_NAME, OPTIONS
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import from_keywords, resolve
@@ -107,17 +107,40 @@ def test_a_keyword_may_be_none_where_none_is_the_default():
     assert all(typed[name].endswith(" | None") for name in without_value if name in typed)
 
 
-def test_the_page_says_of_each_option_where_it_is_absent_and_why():
+def section(heading):
     page = (ROOT / "docs" / "options.md").read_text()
-    for option in OPTIONS:
-        entry = page.partition(f"\n### {option.name}\n")[2].partition("\n#")[0]
-        for place in Place:
-            named = set()
-            for line in entry.splitlines():
-                where = line.replace("`", "").partition(": ")[0]
-                if place.value in re.sub("^- Not (by |with )?", "", where).split(", "):
-                    named.add(line.partition(": ")[2])
-            assert named == ({option.absent[place] + "."} if place in option.absent else set()), (option.name, place)
+    return page.partition(f"\n{heading}\n")[2].partition("\n#")[0].strip()
+
+
+def listed(text):
+    """The places of a list, such as `a`, `b` or `c`; "programs" stands for all functions."""
+    text = text.replace("programs", ", ".join(place.value for place in FUNCTIONS))
+    return {Place(each) for each in re.split(", | or | and ", text.replace("`", ""))}
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_the_page_says_where_an_option_is_not_available(option):
+    line = section(f"### {option.name}").splitlines()[-1]
+    stated = set()
+    for verb, text in re.findall(r"(Requires|Conflicts with|No effect with|Not in) (.+?)\.(?= [A-Z]|$)", line):
+        named = listed(f"without {text}" if verb == "Requires" else text)
+        assert all(((option.name, place) in options.CONFLICTS) == (verb == "Conflicts with") for place in named)
+        assert all((place in FUNCTIONS) == (verb == "Not in") for place in named)
+        stated |= named
+    assert stated == set(option.absent)
+
+
+def test_the_page_gives_the_reason_for_each_absence():
+    found = {}
+    for row in section("## Where options are not available").splitlines()[2:]:
+        names, where, reason = row.strip("| ").split(" | ")
+        for name in re.findall(r"#(\w+)", names):
+            for part in re.split(", (?=with)", where):
+                for place in listed(re.sub("^(in|with) ", "", part)):
+                    assert (name, place) not in found
+                    found[name, place] = reason.replace("`", "")
+    reasons = {(option.name, place): reason for option in OPTIONS for place, reason in option.absent.items()}
+    assert found == {key: reason.replace("`", "") for key, reason in reasons.items()}
 
 
 def test_contradictions_have_a_reason():

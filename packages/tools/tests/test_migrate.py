@@ -99,12 +99,12 @@ def test_assignments_of_gunicorn_are_taken(code, settings):
         ("if x:\n    workers = 2", "it sets workers conditionally"),
         (
             "def post_fork(server, worker):\n    pass",
-            "write it as `post_fork(worker)` in the module that `hooks` names",
+            "write it as `post_fork(worker)` in your `hooks` module",
         ),
         ("def pre_fork(server, worker):\n    pass", "there is no such hook"),
         (
             "preload_app = True\nworker_class = 'gevent'",
-            "it is rejected with `gevent`: what forks workers must stay unpatched",
+            "it is rejected with `gevent`: the process that forks the workers must stay unpatched",
         ),
         ("max_requests = 'many'", "`max_requests` does not accept the value: must be a whole number"),
         ("bind = 'a:b:c'", "`bind` does not accept the value"),

@@ -19,8 +19,8 @@ _TIMEOUT: Final = (
 
 def _hook(gunicorn: str, ours: str, when: str) -> Row:
     """A hook of gunicorn. ours: the function; when: when it is called."""
-    reason = f"write it as `{ours}` in the module that `hooks` names; it {when}"
-    says = f"`{ours}` in the module that {{ours}} names {when}"
+    reason = f"write it as `{ours}` in your `hooks` module; it {when}"
+    says = f"`{ours}` in the {{ours}} module {when}"
     return option("hooks", says=says, gunicorn=gunicorn, convert=values.part_of(reason=reason))
 
 
@@ -237,14 +237,14 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     option(
         "env_file",
-        says="set the variable in the environment, or in the file that {ours} names",
+        says="set the variable in the environment, or in a file, with {ours}",
         gunicorn="-e/--env=:raw_env",
         uwsgi="--env=",
         convert=values.variables,
     ),
     option("env_file", granian="--env-files=", other="--env-file="),
     elsewhere(
-        "set the variable in the environment, or in the file that --env-file names; the application reads os.environ",
+        "set the variable in the environment, or in a file, with --env-file; the application reads os.environ",
         mod_wsgi="--setenv== --passenv= --envvars-script= --locale=",
     ),
     elsewhere("--env-file reads NAME=value lines from a file", uwsgi="--envdir= --early-envdir= --unenv="),
@@ -288,7 +288,7 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     needless("the server does not start without an application", uwsgi="--need-app"),
     elsewhere(
-        "import the module in the application, or in the module that --hooks names",
+        "import the module in the application, or in the --hooks module",
         uwsgi="--import/--pyimport/--py-import/--python-import= "
         "--shared-import/--shared-pyimport/--shared-py-import/--shared-python-import= --eval= --pymodule-alias= "
         "--pyargv= "
