@@ -885,8 +885,8 @@ class OptionValues:
         "Let the application send 103 Early Hints with environ['wsgi.early_hints'].",
         RESPONSES,
         details=(
-            "It is a callable for a list of header tuples, as in gunicorn. Turn it on only if the proxy in front "
-            "passes on interim responses. nginx before 1.29 takes them for the final response if it uses HTTP/1.1. See "
+            "Call it with a list of header tuples, as in gunicorn. Turn it on only if the proxy in front forwards "
+            "interim responses: over HTTP/1.1, nginx before 1.29 mistakes them for the final response. See "
             "[Early Hints](http.md#early-hints)."
         ),
         core="early_hints",
@@ -900,7 +900,7 @@ class OptionValues:
             "The coding depends on the client's `Accept-Encoding`. Separate threads compress, so that application "
             "threads do not wait. Do not compress pages that contain both a secret and text from the request, since "
             "their length then reveals the secret (BREACH). Text-like static files of 256 bytes to 8 MiB without a "
-            "compressed sibling are compressed with Brotli or gzip on first use, and kept in memory "
+            "precompressed version are compressed with Brotli or gzip on first use, and kept in memory "
             "(`--static-memory`). See [Compression](guides/compression.md)."
         ),
         core="compress",
@@ -961,7 +961,7 @@ class OptionValues:
         details=(
             "`404=404.html` sends an error page. `200=index.html` is for single-page applications, and applies to "
             "paths whose last part has no extension. If you set both, all other paths get the error page. The file is "
-            "relative to the --static folder of the path."
+            "relative to the `--static` folder of the path."
         ),
         example=["200=index.html", "404=404.html"],
     )
