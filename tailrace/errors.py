@@ -1,7 +1,7 @@
 """The exceptions of Tailrace, most of them raised before it serves. Each message is one line that says what to do.
 
 The command prints the line and ends with `exit_status`; a program that embeds Tailrace catches `TailraceError`.
-docs/reference/exit-status.md lists the statuses.
+docs/reference/signals.md lists the statuses.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def problem() -> str:
     Where there is no cargo at all, maturin fetches one or says so.
     """
     if sys.platform != "linux":
-        return f"Tailrace runs on Linux, and this is {sys.platform}; docs/macos.md says how to develop in a container"
+        return f"Tailrace runs on Linux, and this is {sys.platform}; docs/develop.md says how to develop in a container"
     for command in ("cargo", os.environ.get("RUSTC") or "rustc"):
         path = shutil.which(command)
         if path is None:

@@ -411,7 +411,7 @@ class OptionValues:
         details=(
             "A separate process loads the application and forks the workers, which are ready immediately. They also "
             "share files and connections that the application opens while it loads. Threads that it starts while it "
-            "loads do not run in the workers. See [Preloading](guides/preload.md)."
+            "loads do not run in the workers. See [Preloading](processes.md#preloading-and-memory)."
         ),
         absent={
             **_embedded("the application is already loaded, and worker processes share its memory anyway"),

@@ -41,8 +41,8 @@ PAGES = [
         DOCS / f"{name}.md"
         for name in (
             *("index", "tutorial", "troubleshooting", "http", "status"),
-            *("how-it-works", "limitations", "support", "logging", "doctor", "probes", "processes"),
-            *("production", "uwsgi", "static", "gevent", "macos", "develop", "faq"),
+            *("how-it-works", "limitations", "support", "logging", "doctor", "processes"),
+            *("production", "static", "gevent", "develop", "faq"),
         )
     ),
 ]

@@ -36,9 +36,9 @@ from tailrace.worker.report import STACKS
 from tailrace.worker.warmup import environ_of as environ_of_warmup
 
 HERE = Path(__file__).parent
-SIGNALS, HOOKS, ENVIRON, API, STATUS = (
-    DOCS / "reference" / f"{name}.md" for name in ("signals", "hooks", "environ", "api", "exit-status")
-)
+SIGNALS, HOOKS, ENVIRON, API = (DOCS / "reference" / f"{name}.md" for name in ("signals", "hooks", "environ", "api"))
+# A section of the page on signals.
+STATUS = SIGNALS
 
 
 # Signals

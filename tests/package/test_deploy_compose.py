@@ -1,4 +1,4 @@
-"""deploy/compose.yaml, for development on a Mac: it is valid, and its command does there what docs/macos.md says."""
+"""deploy/compose.yaml, for development on a Mac: it is valid, and its command does there what docs/develop.md says."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from server.probes import eventually
 
 yaml = need_module("yaml")
 
-GUIDE = (DEPLOY.parent / "docs/macos.md").read_text()
+GUIDE = (DEPLOY.parent / "docs/develop.md").read_text()
 APP = """
 def application(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
@@ -67,7 +67,7 @@ def test_its_image_installs_what_reloads(service):
 
 
 def test_the_commands_of_the_guide_are_understood():
-    (command,) = re.findall(r"^\$ docker compose run .* (tailrace .*)$", GUIDE, re.MULTILINE)
+    (command,) = re.findall(r"^\$ docker compose run .* shop (tailrace .*)$", GUIDE, re.MULTILINE)
     assert settings_of(command.split())["debug"] == "true"
 
 

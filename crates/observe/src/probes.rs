@@ -1,5 +1,5 @@
 //! USDT probes of the provider `tailrace`: points at which bpftrace, perf or gdb can attach to a running server. One
-//! function for each probe; docs/probes.md has the list, for those who attach.
+//! function for each probe; docs/doctor.md has the list, for those who attach.
 //!
 //! A probe that nobody has attached to is a `nop`. Its arguments are values that the caller has at hand: no probe makes
 //! a system call or reads a clock. Where they have to be computed, a counter in memory is looked at instead, which the

@@ -254,7 +254,7 @@ def _trace(script: str, pid: int | None, over: str | None, print: bool) -> None:
     """Trace running servers through their USDT probes with bpftrace, until Ctrl-C.
 
     SCRIPT is latency, calls, blocks or gil. Needs bpftrace and root. Probes cost almost nothing unless they are traced.
-    See docs/probes.md.
+    See docs/doctor.md.
     """
     if over is not None and script not in trace.OVER:
         raise click.UsageError(f"--over applies only to {' and '.join(trace.OVER)}", click.get_current_context())

@@ -1,6 +1,6 @@
 """`tailrace trace`: runs bpftrace with a script for the probes of running servers, which it tells where the probes are.
 
-The scripts are in `bpftrace/`; each says what it shows, and what its parameters are. docs/probes.md has the probes.
+The scripts are in `bpftrace/`; each says what it shows, and what its parameters are. docs/doctor.md has the probes.
 Thread: any.
 """
 
