@@ -2,7 +2,7 @@
 
 python tools/screenshots.py FOLDER [--seconds 20] [--only status|site]
 
-The live page is taken whole, in light and dark colours and three widths; the site's pages are those that `make site`
+The live page is taken whole, in light and dark colors and three widths; the site's pages are those that `make site`
 has built, as wide as a phone and as a desk. Look at each. Needs Chromium and the tests' harness.
 """
 
@@ -74,7 +74,7 @@ def take_pages(browser: Browser, folder: Path, url: str) -> None:
             for scheme in SCHEMES:
                 browser.emulate(width=width, height=900, scheme=scheme)
                 browser.open(f"{url}/{page}.html")
-                # The pages remember the colours of the first one.
+                # The pages remember the colors of the first one.
                 browser.value("localStorage.clear()")
                 browser.open(f"{url}/{page}.html")
                 # Their script sets the height of the menu.

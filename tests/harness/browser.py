@@ -167,7 +167,7 @@ class Browser:
             self._await_load()
 
     def emulate(self, *, width: int, height: int = 800, scheme: str = "light", scale: float = 1) -> None:
-        """The size of the window, the colours that the user prefers, and the pixels of a pixel."""
+        """The size of the window, the colors that the user prefers, and the pixels of a pixel."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,

@@ -234,7 +234,7 @@ def test_other_failures_inside_the_application_keep_their_traceback(modules, sou
         "def app(scope, receive, send): ...",
     ],
 )
-def test_an_asgi_application_is_recognised(modules, source):
+def test_an_asgi_application_is_recognized(modules, source):
     modules(shop=source)
     assert "is an ASGI application" in str(refusal("shop:app"))
 

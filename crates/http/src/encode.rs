@@ -198,7 +198,7 @@ impl ResponseHead {
     }
 
     /// Adds a field, latin-1. Of the hop-by-hop fields, which belong to the server (PEP 3333, "Other HTTP Features"),
-    /// only `Connection: close` is honoured; the others are dropped, see [`ResponseHead::dropped`].
+    /// only `Connection: close` is honored; the others are dropped, see [`ResponseHead::dropped`].
     ///
     /// # Errors
     /// A [`HeadFault`] that names the field. The head is as it was before.

@@ -83,7 +83,7 @@
 //! | 1xx, `20 OK`, a control character | a fault | PEP 3333: the status is final; 9112 4 |
 //! | a status without a phrase | sent | 9112 4: the space stays |
 //! | an invalid name, value or Content-Length | a fault | the caller sends a 500 instead; nothing of the head is sent |
-//! | hop-by-hop fields | dropped and reported | PEP 3333; `Connection: close` is honoured |
+//! | hop-by-hop fields | dropped and reported | PEP 3333; `Connection: close` is honored |
 //! | HEAD without Content-Length | the total, if a body was given whole | 9110 8.6: an empty one is not that of GET |
 //! | 204 with Content-Length | without | 9110 8.6 |
 //! | 205 | `Content-Length: 0` | 9110 15.3.6 |

@@ -325,7 +325,7 @@ mod tests {
             ("syslog:relative", "syslog:/dev/log"),
             ("journal:relative", "journal:/run/systemd"),
             ("syslog?facility=local8", "local7"),
-            ("syslog?colour=red", "facility and tag"),
+            ("syslog?color=red", "facility and tag"),
             ("journal?facility=user", "the only one is tag"),
             ("syslog?tag", "NAME=VALUE"),
             ("syslog?tag=a:b", "colon"),

@@ -68,14 +68,14 @@ function logarithmic(values) {
 }
 
 // One chart: a name, the latest values, and the curves. kind: { id, explain, title, series, show, scale, top, stacked,
-// isLogarithmic }. Of a series: { id, explain, name, colour, of(sample, before, place), show }.
+// isLogarithmic }. Of a series: { id, explain, name, color, of(sample, before, place), show }.
 class Chart {
   constructor(kind, samples) {
     this.kind = kind;
     this.samples = samples;
     this.values = kind.series.map((series, number) => {
       const value = element("dd", { "data-explain": series.explain });
-      const name = element("dt", {}, element("i", { className: `mark s${this.colour(number)}` }), term(series.explain, series.name));
+      const name = element("dt", {}, element("i", { className: `mark s${this.color(number)}` }), term(series.explain, series.name));
       return { value, node: element("div", { className: number ? "" : "first" }, name, value) };
     });
     this.svg = svg("svg", { class: "plot", tabindex: 0, role: "img" });
@@ -95,8 +95,8 @@ class Chart {
     new ResizeObserver(() => this.draw()).observe(this.svg);
   }
 
-  colour(number) {
-    return this.kind.series[number].colour ?? number + 1;
+  color(number) {
+    return this.kind.series[number].color ?? number + 1;
   }
 
   // The values of each series, one for each sample.
@@ -143,8 +143,8 @@ class Chart {
       for (const run of runs(upper, list)) {
         const line = run.map((place) => `${x(list[place].at).toFixed(1)} ${y(upper[place]).toFixed(1)}`);
         const base = run.map((place) => `${x(list[place].at).toFixed(1)} ${y(lower[place]).toFixed(1)}`).reverse();
-        if (kind.stacked || (!number && !kind.isLogarithmic)) layer.push(svg("path", { class: `fill s${this.colour(number)}`, d: `M${line.join("L")}L${base.join("L")}Z` }));
-        if (!kind.stacked) layer.push(svg("path", { class: `curve s${this.colour(number)}`, d: `M${line.join("L")}${run.length > 1 ? "" : "h.1"}` }));
+        if (kind.stacked || (!number && !kind.isLogarithmic)) layer.push(svg("path", { class: `fill s${this.color(number)}`, d: `M${line.join("L")}L${base.join("L")}Z` }));
+        if (!kind.stacked) layer.push(svg("path", { class: `curve s${this.color(number)}`, d: `M${line.join("L")}${run.length > 1 ? "" : "h.1"}` }));
       }
     });
     parts.push(...(kind.stacked ? drawn : drawn.reverse()).flat());
@@ -157,7 +157,7 @@ class Chart {
       curves.forEach((curve, number) => {
         if (curve[place] === null) return;
         sum = kind.stacked ? sum + curve[place] : curve[place];
-        parts.push(svg("circle", { class: `dot s${this.colour(number)}`, cx: at, cy: y(sum), r: 3 }));
+        parts.push(svg("circle", { class: `dot s${this.color(number)}`, cx: at, cy: y(sum), r: 3 }));
       });
       this.show(place, curves, at, width);
     }
@@ -173,7 +173,7 @@ class Chart {
     const rows = kind.series.map((series, number) => {
       const value = curves[number][place];
       const shown = value === null ? "–" : (series.show ?? kind.show)(value);
-      return element("div", {}, element("i", { className: `mark s${this.colour(number)}` }), element("span", {}, series.name), element("b", {}, shown));
+      return element("div", {}, element("i", { className: `mark s${this.color(number)}` }), element("span", {}, series.name), element("b", {}, shown));
     });
     this.tip.replaceChildren(element("p", {}, `${clock.format(this.picked.at)}, ${ago ? `${ago} s ago` : "now"}`), ...rows);
     this.tip.hidden = false;

@@ -5,7 +5,7 @@ const EXPLANATIONS = {
   readiness: "What /ready answers: ready while a worker can serve; else the reason why none can.",
   link: "Whether this page hears the status process, which sends the state once a second.",
   pause: "Stops updating the page, so that you can read what changes quickly.",
-  theme: "The colours of this page: those that your system prefers, light or dark.",
+  theme: "The colors of this page: those that your system prefers, light or dark.",
   sort: "The figure by which the rows are sorted.",
   reverse: "Reverses the order of the rows.",
   filter: "Shows only the requests whose method, target, client, id or phase contains this text.",

@@ -27,8 +27,8 @@ const CHARTS = [
   {
     ...{ id: "errors", explain: "errors", title: "Errors", show: rate, scale: (value) => count(value), top: wholes(1) },
     series: [
-      { explain: "failed_rate", name: "5xx", colour: 3, of: perSecond((sample) => sample.classes?.["5xx"] ?? 0) },
-      { explain: "refused_rate", name: "refused", colour: 2, of: perSecond((sample) => sample.totals.refused) },
+      { explain: "failed_rate", name: "5xx", color: 3, of: perSecond((sample) => sample.classes?.["5xx"] ?? 0) },
+      { explain: "refused_rate", name: "refused", color: 2, of: perSecond((sample) => sample.totals.refused) },
     ],
   },
   {

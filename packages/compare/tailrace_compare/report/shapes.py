@@ -1,7 +1,7 @@
 """The comparison's chart: the time that each server spends on each shape of response, as one SVG.
 
 An image on a page knows neither the page's width nor its theme: the drawing is narrow, so that a phone hardly shrinks
-its text, and has a background of its own, which follows the colours that the system prefers.
+its text, and has a background of its own, which follows the colors that the system prefers.
 """
 
 from __future__ import annotations

@@ -352,7 +352,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         among=(TAILRACE,),
         flags=((TAILRACE, "--threads 2 --max-queue 8"),),
         meaning=(
-            "The behaviour at ten times the capacity: how much load is still served, and how soon the rest is refused."
+            "The behavior at ten times the capacity: how much load is still served, and how soon the rest is refused."
         ),
     ),
     Processes(

@@ -203,7 +203,7 @@ class _Examination:
             if one.record is None:
                 raise ConfigError(
                     "the application answered the first request, but the server itself answered a repetition, with "
-                    f"{response.status}; choose a URL that does not change the server's behaviour"
+                    f"{response.status}; choose a URL that does not change the server's behavior"
                 )
             found.append((_recorded(one.record, one.called, response), response))
         best = min(range(len(found)), key=lambda index: found[index][0].application)

@@ -82,7 +82,7 @@ def _delivery(delivery: Delivery | None) -> dict[str, Any] | None:
 
 
 def as_text(measured: Measured, found: list[Finding], hints: list[Finding]) -> str:
-    """Lines for people, with the colours of a terminal (which `click.echo` removes elsewhere)."""
+    """Lines for people, with the colors of a terminal (which `click.echo` removes elsewhere)."""
     request, response = measured.request, measured.response
     title = f"{request.method} {request.target}: {response.status} {response.reason}"
     lines = [click.style(line, bold=True) for line in wrapped(title, "", "")]
