@@ -1,7 +1,8 @@
 """Every block, link, option and metric in the manual's pages is checked, by the program that it is for.
 
 A marker in the line before a block says more: `run: SESSION` and `log: SESSION` (test_sessions.py runs it),
-`application: CALLABLE, PATH` (it is served here), `not run: REASON` (its `tailrace` commands are checked all the same).
+`incident: NAME, SERVER` (test_incidents.py runs it), `application: CALLABLE, PATH` (it is served here),
+`not run: REASON` (its `tailrace` commands are checked all the same).
 To list the last ones: pytest -rP -k say_why
 """
 
@@ -42,7 +43,7 @@ PAGES = [
         for name in (
             *("index", "tutorial", "troubleshooting", "http", "status"),
             *("how-it-works", "limitations", "support", "logging", "doctor", "processes"),
-            *("production", "static", "gevent", "develop", "faq"),
+            *("production", "static", "gevent", "develop", "faq", "incidents"),
         )
     ),
 ]
@@ -174,7 +175,8 @@ def test_a_console_session_is_run_or_its_commands_are_understood(block, tmp_path
         for words in simple_commands(command.line):
             # A session that runs has the settings file.
             is_known = check_command(words, tmp_path, has_application=session is None)
-            assert is_known or block.marked("run") or block.marked("not run"), f"{words}: who checks this?"
+            is_run = any(block.marked(kind) for kind in ("run", "incident", "not run"))
+            assert is_known or is_run, f"{words}: who checks this?"
 
 
 @of("text")
@@ -199,7 +201,7 @@ def test_a_mistake_in_a_command_line_is_found(line, said, tmp_path):
 
 
 def test_every_block_has_a_language_and_a_marker_that_is_known():
-    known = {"run", "log", "not run", "application", ""}
+    known = {"run", "log", "incident", "not run", "application", ""}
     languages = {
         *("console", "text", "python", "toml", "ini", "nginx", "haproxy", "apache", "caddyfile", "dockerfile", "yaml"),
         "json",
