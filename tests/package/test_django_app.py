@@ -212,6 +212,14 @@ def test_runserver_works_without_staticfiles(site):
         assert shows(server, "first tailrace/")
 
 
+def test_runserver_is_extended_by_whitenoise_before_it(site):
+    need_module("whitenoise")
+    append(site, 'INSTALLED_APPS.insert(0, "whitenoise.runserver_nostatic")\n')
+    with runserver(site, "--noreload") as server:
+        assert shows(server, "first tailrace/")
+        assert get(server, STYLE)[0] == 404
+
+
 def test_a_check_finds_the_app_behind_staticfiles(site):
     assert "no issues" in manage(site, "check").stdout
     append(site, "INSTALLED_APPS.append(INSTALLED_APPS.pop(0))\n")
