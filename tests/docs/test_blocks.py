@@ -56,6 +56,7 @@ OTHER_FLAGS = {
     *("--cpus", "--cpuset-cpus", "--memory"),
     *("--http2-prior-knowledge", "--unix-socket", "--verbose", "--help", "--version", "--build"),
     *("--tool", "--cfg", "--now", "--inplace"),
+    *("--nothreading", "--settings", "--pythonpath"),
     # Of other servers, and what there is not.
     *("--worker-connections", "--access-logfile", "--http-socket", "--daemon", "--keep-alive"),
 }
