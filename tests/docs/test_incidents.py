@@ -185,7 +185,9 @@ class Terminal:
         elif "until" in line:
             self.await_that(lambda: established(port), "a client")
         elif "events.txt" in line:
-            self.await_that(lambda: (self.app / "events.txt").stat().st_size, "an event")
+            # The shell makes it some time after it has started the job.
+            events = self.app / "events.txt"
+            self.await_that(lambda: events.exists() and events.stat().st_size, "an event")
 
     def serve(self, line):
         """Starts a server; returns when both workers have loaded the application."""
