@@ -143,6 +143,8 @@ class Terminal:
         """What is in the file, from this byte, with the ports and directories of the page."""
         path = self.directory / name
         text = path.read_bytes()[begun:].decode(errors="replace")
+        # Another thread of gunicorn's master logs this, at any time, and sometimes twice.
+        text = re.sub(r".*Control socket listening.*\n", "", text)
         text = text.replace(str(self.app), "/srv/shop/app")
         text = re.sub(rf"\b{self.address.port}\b", "8000", text)
         return re.sub(rf"\b{self.front.port}\b", "8080", text)
@@ -194,7 +196,7 @@ class Terminal:
         self.run(line)
         if line.startswith("gunicorn"):
             self.await_that(lambda: len(list(self.app.glob("loaded-*"))) == 2, "two workers of gunicorn")
-            self.await_that(lambda: "Control socket listening" in self.text("log"), "the last line of its start")
+            self.await_that(lambda: self.text("log").count("Booting worker") == 2, "the last line of its start")
         else:
             self.await_that(lambda: self.text("log").count(" ready in ") == 2, "two workers of Tailrace")
 
