@@ -56,6 +56,9 @@ Exit status:
   2    error in the command line, an environment variable or the settings file
   3    the application, a hook or the workers cannot start
   130  interrupted before a worker served
+
+\b
+Manual: https://tailrace.dev/docs
 """
 
 

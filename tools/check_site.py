@@ -1,4 +1,4 @@
-"""Checks that the built manual loads nothing from other hosts, so that it can be read offline.
+"""Checks that the built manual loads nothing from other hosts, so that it can be read offline, and lists its pages.
 
 python tools/check_site.py
 """
@@ -62,7 +62,11 @@ def main() -> int:
     found = [(path, each) for path in pages for each in external(path.read_text(), path.suffix)]
     for path, address in found:
         print(f"{path.relative_to(SITE)}: loads {address}")
-    return 1 if found else 0
+    listed = re.findall(r"^- \[.*?\]\((\S+?)\)", (SITE / "llms.txt").read_text(), re.MULTILINE)
+    unlisted = sorted({str(path.relative_to(SITE)) for path in SITE.rglob("*.md")} ^ set(listed))
+    for name in unlisted:
+        print(f"{name}: a page that llms.txt lacks, or lists in vain")
+    return 1 if found or unlisted or not listed else 0
 
 
 if __name__ == "__main__":

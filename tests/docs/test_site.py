@@ -53,7 +53,13 @@ def test_a_site_without_pages_is_a_failure(check_site, tmp_path, monkeypatch, ca
     monkeypatch.setattr(check_site, "SITE", tmp_path)
     assert check_site.main() == 1
     (tmp_path / "index.html").write_text('<img src="a.png">')
+    (tmp_path / "index.md").write_text("# Tailrace\n")
+    (tmp_path / "llms.txt").write_text("- [Tailrace](index.md): a server\n")
     assert check_site.main() == 0
+    (tmp_path / "llms.txt").write_text("- [Tailrace](index.md): a server\n- [Gone](gone.md): no page\n")
+    assert check_site.main() == 1
+    assert "gone.md: a page that llms.txt lacks" in capsys.readouterr().out
+    (tmp_path / "llms.txt").write_text("- [Tailrace](index.md): a server\n")
     (tmp_path / "other.html").write_text('<img src="http://host.example/a.png">')
     assert check_site.main() == 1
     assert "other.html: loads http://host.example/a.png" in capsys.readouterr().out

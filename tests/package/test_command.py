@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click import Context
@@ -19,6 +20,7 @@ from tailrace.command import cli, main
 from tailrace.logs.log import logger
 from tailrace.master import main as master
 
+ROOT = Path(__file__).resolve().parents[2]
 # Commands whose packages may be missing.
 OF_PACKAGES = ("compare", "doctor", "migrate", "static", "threads", "top", "trace")
 
@@ -47,6 +49,11 @@ def failing(monkeypatch, capsys, *arguments):
 
 def test_the_version_is_the_cores():
     assert run("--version").output == f"tailrace {tailrace.__version__}\n"
+
+
+def test_help_has_the_address_of_the_manual():
+    (address,) = re.findall(r'^Documentation = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert run("--help").output.endswith(f"\n  Manual: {address}\n")
 
 
 def test_help_shows_the_commands_the_main_options_and_examples():
