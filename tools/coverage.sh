@@ -11,8 +11,11 @@ fail() {
 cargo llvm-cov --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-llvm-cov \
     || fail "cargo-llvm-cov is missing and could not be installed: cargo install --locked cargo-llvm-cov"
 
-llvm=$(tools/llvm.sh coverage)
-export LLVM_COV="$llvm/llvm-cov" LLVM_PROFDATA="$llvm/llvm-profdata"
+# LLVM_COV and LLVM_PROFDATA name others.
+if [ -z "${LLVM_COV:-}" ]; then
+    llvm=$(tools/llvm.sh coverage)
+    export LLVM_COV="$llvm/llvm-cov" LLVM_PROFDATA="$llvm/llvm-profdata"
+fi
 
 mkdir -p target
 cargo llvm-cov --locked --quiet --workspace --exclude tailrace-wsgi --lcov --output-path target/coverage.lcov \

@@ -11,7 +11,7 @@ version=$(rustc -vV | sed -n 's/^LLVM version: \([0-9]*\).*/\1/p')
 debian=/usr/lib/llvm-$version/bin
 
 [ -x "$component/llvm-profdata" ] || [ -x "$debian/llvm-profdata" ] \
-    || { command -v rustup >/dev/null && rustup component add llvm-tools >&2; } \
+    || { command -v rustup >/dev/null && rustup component add llvm-tools >&2 && [ -x "$component/llvm-profdata" ]; } \
     || tools/debian-packages.sh "$1" "$debian/llvm-profdata=llvm-$version" >&2 \
     || true
 

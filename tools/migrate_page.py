@@ -51,7 +51,8 @@ Check four settings in particular:
 - **request_timeout.** In gunicorn, `timeout` kills a worker of class `sync` together with its request. In Tailrace, the
   client gets 504 and the worker survives. For other worker classes, `timeout` becomes `hang_timeout`.
 
-The tables list all options that it knows. For those without a direct equivalent, the error message gives advice:
+The tables list all options that it knows. The error message gives the same advice, and the reason if an option is not
+needed:
 
 ```console
 $ tailrace shop:app --server-name shop.example
@@ -78,9 +79,13 @@ def section(server: Server) -> str:
     parts = [f"\n## {server.value}\n\n| {server.value} | Tailrace |\n|---|---|\n"]
     parts.append(f"| {', '.join(same)} | the same name |\n")
     parts += [grouped(server, group) for group in groups.values()]
-    for effect, heading in ((Effect.ELSEWHERE, "No direct equivalent"), (Effect.NEEDLESS, "Not needed")):
-        others = ", ".join(name for row in rows(server, effect) for name in briefly(server, row))
-        parts.append(f"\n{heading}: {others}.\n")
+    parts.append(f"\n| {server.value}, without a direct equivalent | advice |\n|---|---|\n")
+    advice: dict[str, list[str]] = {}
+    for row in rows(server, Effect.ELSEWHERE):
+        advice.setdefault(meaning(row), []).extend(briefly(server, row))
+    parts += [f"| {', '.join(names)} | {text} |\n" for text, names in advice.items()]
+    needless = ", ".join(name for row in rows(server, Effect.NEEDLESS) for name in briefly(server, row))
+    parts.append(f"\nNot needed: {needless}.\n")
     return "".join(parts)
 
 

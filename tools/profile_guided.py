@@ -77,7 +77,8 @@ def _run(command: list[str], environ: dict[str, str] | None = None) -> str:
 def main() -> int:
     """Makes the counts for the profile on the command line; the exit status."""
     try:
-        print("\x1f".join(flags(counts(sys.argv[1], dict(os.environ)))))
+        environ = {name: value for name, value in os.environ.items() if name not in (_FLAGS, "RUSTFLAGS")}
+        print("\x1f".join(flags(counts(sys.argv[1], environ))))
     except Problem as problem:
         print(f"profile_guided.py: {problem}", file=sys.stderr)
         return 1

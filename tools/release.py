@@ -20,6 +20,7 @@ import argparse
 import contextlib
 import importlib
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -40,7 +41,7 @@ from distribution.wheel import Wheel
 ROOT: Final = Path(__file__).resolve().parent.parent
 # glibc 2.17, of 2012: the oldest that Rust supports.
 COMPATIBILITY: Final = "manylinux2014"
-TARGET: Final = "x86_64-unknown-linux-gnu"
+TARGET: Final = f"{platform.machine()}-unknown-linux-gnu"
 # Functions without counts that the core for another Python may have: 36 are usual, 3,700 when all names are others.
 OWN_FUNCTIONS: Final = 300
 # Of the optimizations, the one that takes longest.
@@ -296,6 +297,8 @@ def main() -> int:
     parser.add_argument("--untried", action="append", default=[], metavar="VERSION", help="needs no interpreter")
     parser.add_argument("pythons", nargs="*", metavar="VERSION", help="of Python; without any, all that are supported")
     options = parser.parse_args()
+    if options.unguided and not options.wheels:
+        parser.error("a release is compiled with its profile; --unguided is for --wheels")
     said = [] if options.wheels else version.problems(ROOT)
     for each in said:
         print(f"{'warning' if options.draft else 'error'}: {each}", file=sys.stderr)
@@ -307,6 +310,9 @@ def main() -> int:
     archive = None if options.wheels else release.source()
     if not options.unguided:
         release.profile()
+        if release.failures:
+            print(f"error: {release.failures[-1]}; nothing was built", file=sys.stderr)
+            return 1
     strict = options.wheels and os.environ.get("CI") == "true"
     for python in options.pythons or pythons():
         release.wheel(python, interpreter(python), strict)

@@ -228,7 +228,8 @@ class OptionValues:
         APPLICATION,
         details=(
             "One process handles one request at a time. The application runs on the main thread, so `breakpoint()` "
-            "works in the terminal. The browser shows the traceback of an exception that the framework does not catch."
+            "works in the terminal. The browser shows the traceback of an exception that the framework does not catch. "
+            "The terminal shows a line for each response, unless `--access-log` is set."
         ),
         core="debug",
         absent={
@@ -1039,9 +1040,9 @@ class OptionValues:
         "Write one line per response to this file or another destination of --log; - is standard output.",
         LOGS,
         details=(
-            "By default, there is no access log. The destinations are those of `--log`, and `logging`, which stands "
-            "for the logger `tailrace.access` of Python's `logging`. SIGUSR1 reopens a file. No request waits for the "
-            "log: lines that cannot be written in time are dropped and counted."
+            "By default, there is no access log; with `--debug`, it is on standard output. The destinations are those "
+            "of `--log`, and `logging`, which stands for the logger `tailrace.access` of Python's `logging`. SIGUSR1 "
+            "reopens a file. No request waits for the log: lines that cannot be written are dropped and counted."
         ),
         core="access_log",
         example="/var/log/tailrace/access.log",

@@ -29,6 +29,11 @@ CONFIG_VARIABLE: Final = "TAILRACE_CONFIG"
 DEFAULT: Final = "default"
 # The default of graceful_timeout with --reload (seconds): who saves a file waits for the new code.
 _RELOAD_GRACE: Final = 1.0
+# The defaults of the access log with --debug: what one looks for beside an editor.
+_DEBUG_LOG: Final = {
+    "access_log": "-",
+    "access_log_format": "{method} {target} {status} {bytes} bytes {duration_ms} ms",
+}
 # The default of trusted_proxies if all addresses are UNIX sockets or of the loopback interface.
 _THIS_MACHINE: Final = ("unix", "127.0.0.0/8", "::1")
 _LIMITS_OF_CLIENTS: Final = ("max_requests_per_client", "max_connections_per_client")
@@ -134,6 +139,10 @@ def resolve(
             settings[option.name] = _default(option, environ)
     if settings["reload"].value and settings["graceful_timeout"].source == DEFAULT:
         settings["graceful_timeout"] = Setting(_RELOAD_GRACE, f"{DEFAULT} with --reload")
+    if settings["debug"].value and settings["access_log"].source == DEFAULT:
+        for name, value in _DEBUG_LOG.items():
+            if settings[name].source == DEFAULT:
+                settings[name] = Setting(value, f"{DEFAULT} with --debug")
     _trust_this_machine(settings)
     return Settings(settings)
 

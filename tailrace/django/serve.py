@@ -23,5 +23,8 @@ def serve(options: Iterable[str]) -> NoReturn:
     application = f"{module}:{name}" if module else "django.core.wsgi:get_wsgi_application()"
     # What precedes the standard library: the directory of manage.py, --pythonpath, and PYTHONPATH.
     ahead = sys.path[: sys.path.index(os.path.dirname(os.__file__))]
+    # Python has resolved the links in it. If a deploy switches one of them, a reload is to load the new code.
+    script = os.path.dirname(os.path.abspath(sys.argv[0]))
+    ahead = [script if each == os.path.realpath(script) else each for each in ahead]
     os.environ["PYTHONPATH"] = os.pathsep.join(ahead)
     os.execv(sys.executable, [sys.executable, "-m", "tailrace", "serve", application, *options])

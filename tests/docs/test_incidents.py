@@ -221,6 +221,7 @@ class Terminal:
     def follow(self, block, changes=()):
         """Runs the commands of a block, and compares what they print with the block."""
         server = block.marked("incident").split(", ")[1]
+        assert all(any(old in each.line for each in block.commands) for old, _ in changes)
         commands = [
             (reduce(lambda line, change: line.replace(*change), changes, each.line), each.printed)
             for each in block.commands
@@ -338,7 +339,8 @@ def test_slow_uploads_behind_nginx_occupy_no_thread_of_gunicorn(terminal, front)
 # A reload behind nginx
 
 
-@pytest.mark.parametrize("server", SERVERS)
+# On a machine at rest: an old worker of gunicorn waits no longer than 2 s for what nginx has begun to send.
+@pytest.mark.parametrize("server", [pytest.param("gunicorn", marks=pytest.mark.nightly), "tailrace"])
 def test_a_reload_behind_nginx_loses_no_request(terminal, front, server):
     load, reload, end = block_of(f"reload, {server}").commands
     terminal.serve(start_commands()[server])

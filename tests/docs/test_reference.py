@@ -37,8 +37,6 @@ from tailrace.worker.warmup import environ_of as environ_of_warmup
 
 HERE = Path(__file__).parent
 SIGNALS, HOOKS, ENVIRON, API = (DOCS / "reference" / f"{name}.md" for name in ("signals", "hooks", "environ", "api"))
-# A section of the page on signals.
-STATUS = SIGNALS
 
 
 # Signals
@@ -332,7 +330,7 @@ def test_every_status_has_a_row():
         doctor.WRONG_USE,
         click.UsageError.exit_code,
     }
-    assert [int(row[0]) for row in rows(STATUS, "statuses")] == sorted(statuses)
+    assert [int(row[0]) for row in rows(SIGNALS, "statuses")] == sorted(statuses)
 
 
 def test_every_command_has_a_row():
@@ -341,13 +339,13 @@ def test_every_command_has_a_row():
         loaded = command.loaded() if isinstance(command, OfPackage) else command
         inner = loaded.commands if isinstance(loaded, click.Group) else {"": None}
         found += [f"tailrace {name} {each}".strip() for each in inner]
-    assert sorted(codes(row[0])[0] for row in rows(STATUS, "commands")) == sorted(found)
-    assert all(len(row) == 1 + len(rows(STATUS, "statuses")) for row in rows(STATUS, "commands"))
+    assert sorted(codes(row[0])[0] for row in rows(SIGNALS, "commands")) == sorted(found)
+    assert all(len(row) == 1 + len(rows(SIGNALS, "statuses")) for row in rows(SIGNALS, "commands"))
 
 
 def test_the_statuses_of_processes_are_those_of_the_code():
     panicked = re.search(r"PANICKED: i32 = (\d+)", (ROOT / "crates/server/src/server/failing.rs").read_text())[1]
-    shown = [int(row[0]) for row in rows(STATUS, "processes")]
+    shown = [int(row[0]) for row in rows(SIGNALS, "processes")]
     assert shown == [0, 1, errors.CANNOT_START, int(panicked)]
 
 
@@ -365,7 +363,7 @@ def start(line, directory):
     )
 
 
-@pytest.mark.parametrize(("command", "status"), rows(STATUS, "examples"))
+@pytest.mark.parametrize(("command", "status"), rows(SIGNALS, "examples"))
 def test_an_example_has_its_status(command, status, tmp_path):
     shutil.copy(HERE / "shop.py", tmp_path)
     (line,) = codes(command)

@@ -118,13 +118,16 @@ def listed(text):
     return {Place(each) for each in re.split(", | or | and ", text.replace("`", ""))}
 
 
+CONFLICTING = [{BY_NAME[name].flag, place.value} for name, place in options.CONFLICTS]
+
+
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_the_page_says_where_an_option_is_not_available(option):
     line = section(f"### {option.name}").splitlines()[-1]
     stated = set()
     for verb, text in re.findall(r"(Requires|Conflicts with|No effect with|Not in) (.+?)\.(?= [A-Z]|$)", line):
         named = listed(f"without {text}" if verb == "Requires" else text)
-        assert all(((option.name, place) in options.CONFLICTS) == (verb == "Conflicts with") for place in named)
+        assert all(({option.flag, place.value} in CONFLICTING) == (verb == "Conflicts with") for place in named)
         assert all((place in FUNCTIONS) == (verb == "Not in") for place in named)
         stated |= named
     assert stated == set(option.absent)

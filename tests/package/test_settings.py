@@ -81,6 +81,16 @@ def test_a_named_file_replaces_the_found_one(tmp_path):
     assert resolve({}, environ, None, tmp_path)["max_queue"].value == 10
 
 
+def test_debug_logs_responses_unless_an_access_log_is_chosen(tmp_path):
+    def logs(**command_line):
+        settings = resolve({"debug": True, **command_line}, {}, directory=tmp_path)
+        return settings["access_log"].value, settings["access_log_format"].value
+
+    assert logs() == ("-", "{method} {target} {status} {bytes} bytes {duration_ms} ms")
+    assert logs(access_log_format="json") == ("-", "json")
+    assert logs(access_log="/var/log/shop.log") == ("/var/log/shop.log", "combined")
+
+
 @pytest.mark.parametrize(
     ("command_line", "environ", "found"),
     [

@@ -6,9 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 from tailrace_compare.peers import TAILRACE
+from tailrace_compare.report.findings import configuration
 from tailrace_compare.report.run import Run
 from tailrace_compare.results import Column
 
+NONE = "-"
 ROWS = {
     "everyday_flask_json": "Flask, JSON",
     "everyday_flask_page": "Flask, a page from a template",
@@ -26,12 +28,14 @@ def headline(document: dict[str, Any]) -> str:
         cells = [cell(rate, latency, server) for server in SERVERS]
         lines.append(f"| {title} | {cells[0]} | {' | '.join(cells[1:])} |")
     day, processor = run.when[:10], run.machine["processor"]
-    lines += ["", f"Two workers on two cores, 32 connections: {processor}, {day}."]
-    return "\n".join(lines)
+    conditions = f"Two workers on two cores, 32 connections: {processor}, {day}."
+    if any(f"<br>{NONE}" in line for line in lines):
+        conditions += " Where the p99 is missing, the server answered only some of the connections."
+    return "\n".join([*lines, "", conditions])
 
 
 def cell(rate: Column, latency: Column, server: str) -> str:
-    """The figures of a server's faster configuration, of those whose latency is known."""
-    known = [name for name in rate.cells if name.partition(" at ")[0] == server and latency.figure(name) is not None]
-    best = max(known, key=lambda name: rate.figure(name) or 0)
-    return f"{rate.figure(best):,.0f}<br>{latency.figure(best):.0f} ms"
+    """The figures of a server's better configuration."""
+    best = configuration(rate, server)
+    requests, p99 = rate.figure(best), latency.figure(best)
+    return f"{NONE if requests is None else f'{requests:,.0f}'}<br>{NONE if p99 is None else f'{p99:.0f} ms'}"

@@ -331,10 +331,10 @@ TABLE: Final[tuple[Row, ...]] = (
         "-i/--single-interpreter "
         "--thunder-lock --strict --no-initgroups --skip-atexit --skip-atexit-teardown "
         "--close-on-exec --close-on-exec2 --wsgi-accept-buffer/--wsgi-accept-buffers "
-        "--wsgi-env-behavior/--wsgi-env-behavior= "
+        "--wsgi-env-behaviour/--wsgi-env-behavior= "
         "--py-call-osafterfork --py-call-uwsgi-fork-hooks --reload-os-env --max-vars= --max-apps= --max-fd= "
         "--tcp-nodelay "
-        "--so-keepalive --lock-engine= --locks= --ftok= --no-fd-passing --safe-fd= --honor-stdin --no-threads-wait "
+        "--so-keepalive --lock-engine= --locks= --ftok= --no-fd-passing --safe-fd= --honour-stdin --no-threads-wait "
         "--threads-stacksize/--thread-stacksize= --freebind --map-socket= --cgi-mode --no-default-app --no-site "
         "--no-defer-accept --signal-bufsize= --reaper --enable-metrics --clock= --sharedarea= --wsgi-strict "
         "-r/--refork "
@@ -790,7 +790,7 @@ TABLE: Final[tuple[Row, ...]] = (
         "each worker keeps up to 512 files open, and small ones in memory (--static-memory)",
         uwsgi="--static-cache-paths= --static-cache-paths-name=",
     ),
-    needless("range requests are supported by default", uwsgi="--honor-range"),
+    needless("range requests are supported by default", uwsgi="--honour-range"),
     elsewhere(
         "--static-symlinks controls which symbolic links are followed",
         uwsgi="--static-safe= --static-skip-ext=",
@@ -981,7 +981,7 @@ TABLE: Final[tuple[Row, ...]] = (
         "debug",
         says="{ours} runs the application on the main thread, where breakpoint() works",
         mod_wsgi="--debug-mode --enable-debugger --debugger-startup",
-        uwsgi="--pyshell --pyshell-oneshot --honor-stdin-debug",
+        uwsgi="--pyshell --pyshell-oneshot --honour-stdin-debug",
         convert=values.part_of(
             reason="`tailrace MODULE:CALLABLE --debug` runs the application on the main thread, where breakpoint() "
             "works"
