@@ -32,10 +32,10 @@ SERVERS = ("gunicorn", "tailrace")
 STARTS = re.compile(r"(gunicorn|tailrace) .* &$")
 # What a reader waits for, with what the test waits for.
 SHORTER = [
-    ("--timeout 30", "--timeout 2"),
+    ("--timeout 30", "--timeout 3"),
     ("--request-timeout 30", "--request-timeout 2"),
     ("--graceful-timeout 20", "--graceful-timeout 1"),
-    ("-m 60", "-m 5"),
+    ("-m 60", "-m 6"),
 ]
 # In addition to what differs in the sessions of other pages.
 VARYING = [
@@ -253,7 +253,7 @@ def block_of(name):
 
 
 # Those that no test below runs.
-ALONE = [block for block in BLOCKS if block.marked("incident").split(", ")[0] not in ("reload", "hang")]
+ALONE = [block for block in BLOCKS if block.marked("incident").split(", ")[0] not in ("reload", "hang", "stream")]
 
 
 @pytest.mark.parametrize("block", ALONE, ids=lambda block: block.marked("incident").replace(", ", "-"))
@@ -374,3 +374,20 @@ def test_only_old_workers_of_tailrace_serve_while_new_code_loads(terminal, serve
     terminal.run("echo 'time.sleep(30)' >> shop.py")
     terminal.expect('kill -HUP "$(cat shop.pid)"', *BEGUN[server])
     terminal.expect("curl -m 2 http://127.0.0.1:8000/", *WHILE_LOADING[server])
+
+
+# A deploy during an event stream
+
+
+def test_gunicorn_kills_a_worker_that_has_said_it_exits(terminal):
+    terminal.follow(block_of("stream, gunicorn"))
+    exiting, killed = (
+        set(re.findall(pattern, terminal.logged))
+        for pattern in (r"Worker exiting \(pid: (\d+)\)", r"WORKER TIMEOUT \(pid:(\d+)\)")
+    )
+    assert exiting & killed
+
+
+def test_tailrace_cuts_a_stream_that_outlasts_a_reload(terminal):
+    terminal.follow(block_of("stream, tailrace"))
+    assert "killed" not in terminal.logged
