@@ -340,6 +340,11 @@ def test_slow_clients_behind_nginx_occupy_no_thread_of_gunicorn(terminal, front,
 # A reload behind nginx
 
 
+def test_gunicorn_keeps_idle_connections_open_for_as_long_as_the_page_says():
+    linger = need_module("gunicorn.workers.gthread").STOP_KEEPALIVE_LINGER
+    assert f"keeps idle connections open for {linger:g} s" in PAGE.read_text()
+
+
 RELOADED = {
     "gunicorn": block_of("reload, gunicorn").commands[1].printed,
     "tailrace": ("INFO: reload complete in 1 s",),
