@@ -33,9 +33,9 @@ STARTS = re.compile(r"(gunicorn|tailrace) .* &$")
 # What a reader waits for, with what the test waits for.
 SHORTER = [
     ("--timeout 30", "--timeout 3"),
-    ("--request-timeout 30", "--request-timeout 2"),
+    ("--request-timeout 30", "--request-timeout 1"),
     ("--graceful-timeout 20", "--graceful-timeout 1"),
-    ("-m 60", "-m 6"),
+    ("-m 60", "-m 5"),
 ]
 # In addition to what differs in the sessions of other pages.
 VARYING = [
