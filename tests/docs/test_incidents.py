@@ -21,6 +21,7 @@ from docs.test_sessions import stand, steady
 from frameworks.process import nginx
 from harness.addresses import free_address
 from harness.pages import DOCS, blocks
+from harness.server import children
 from harness.tools import need_module, need_tool
 
 HERE = Path(__file__).parent
@@ -86,9 +87,18 @@ def start_commands():
 
 
 def established(port):
-    """How many clients are connected to a server at this port, whether it has accepted them or not."""
+    """The inodes of the connections to a server at this port; "0" for each that it has not accepted yet."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
+    return [row[9] for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01"]
+
+
+def clients(pid, inodes):
+    """How many of these connections a process has."""
+    found = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(path))
+    return sum(f"socket:[{inode}]" in found for inode in inodes)
 
 
 class Terminal:
@@ -126,6 +136,7 @@ class Terminal:
                 text=True,
             )
         self.count = 0
+        self.is_gunicorn = False
         self.begun = {"output": 0, "log": 0}
 
     def __enter__(self):
@@ -182,7 +193,14 @@ class Terminal:
         self.await_that(done.exists, line)
         port = (self.front if front else self.address).port
         if "seq 40" in line:
-            self.await_that(lambda: established(port) >= 40, "40 clients")
+            self.await_that(lambda: len(established(port)) >= 40, "40 clients")
+            if self.is_gunicorn and not front:
+                self.await_that(lambda: "0" not in established(port), "all clients are accepted")
+                inodes = established(port)
+                workers = children(int((self.app / "shop.pid").read_text()))
+                if min(clients(pid, inodes) for pid in workers) < 4:
+                    # On a busy machine, one worker may have accepted almost all.
+                    self.run(line)
         elif "until" in line:
             self.await_that(lambda: established(port), "a client")
         elif "events.txt" in line:
@@ -193,7 +211,8 @@ class Terminal:
     def serve(self, line):
         """Starts a server; returns when both workers have loaded the application."""
         self.run(line)
-        if line.startswith("gunicorn"):
+        self.is_gunicorn = line.startswith("gunicorn")
+        if self.is_gunicorn:
             self.await_that(lambda: len(list(self.app.glob("loaded-*"))) == 2, "two workers of gunicorn")
             self.await_that(lambda: self.text("log").count("Booting worker") == 2, "the last line of its start")
         else:
