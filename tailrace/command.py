@@ -82,7 +82,7 @@ def cli() -> None:
 def _serve(**given: Any) -> int:
     """Serve a WSGI application until SIGINT or SIGTERM.
 
-    docs/options.md describes each option in detail.
+    https://tailrace.dev/docs/options.html describes each option in detail.
     """
     settings, warnings = arguments.settings_of(given)
     if settings["app"].value is None:
