@@ -256,6 +256,47 @@ def test_a_reload_loads_what_the_command_had_imported(site):
         await_that(lambda: shows(server, "second"))
 
 
+def test_a_reload_follows_a_link_that_a_deploy_has_switched(site, tmp_path):
+    current = tmp_path / "current"
+    current.symlink_to(site)
+    with production(current, cwd=tmp_path) as server:
+        assert shows(server, "first")
+        shutil.copytree(site, tmp_path / "next")
+        (tmp_path / "next/mysite/words.py").write_text('WORD = "second"\n')
+        current.unlink()
+        current.symlink_to(tmp_path / "next")
+        server.process.send_signal(signal.SIGHUP)
+        await_that(lambda: shows(server, "second"))
+
+
+def test_modules_of_the_current_directory_do_not_precede_those_of_the_project(site, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "mysite").mkdir(parents=True)
+    (elsewhere / "mysite/__init__.py").write_text("raise SystemExit('not this one')\n")
+    (elsewhere / "signal.py").write_text("raise SystemExit('not this one')\n")
+    with production(site, cwd=elsewhere) as server:
+        assert shows(server, "first")
+
+
+def test_the_server_has_the_path_and_flags_of_manage(site, tmp_path):
+    """As in projects that keep their applications in a folder, which they append to `sys.path`."""
+    (site / "apps").mkdir()
+    (site / "mysite/words.py").rename(site / "apps/words.py")
+    urls, settings = site / "mysite/urls.py", site / "mysite/settings.py"
+    urls.write_text(urls.read_text().replace("mysite.words", "words"))
+    settings.write_text(settings.read_text().replace("from mysite import words", "import words"))
+    manage_py = site / "manage.py"
+    manage_py.write_text(
+        f"import sys\nsys.path.append({str(site / 'apps')!r})\nassert sys.dont_write_bytecode\n{manage_py.read_text()}"
+    )
+    wsgi = site / "mysite/wsgi.py"
+    wsgi.write_text(f"import sys\nassert sys.dont_write_bytecode\n{wsgi.read_text()}")
+    address = free_address()
+    command = (sys.executable, "-B", "manage.py", "tailrace", "--bind", address.bind)
+    with Process(*command, address=address, cwd=site) as server:
+        assert shows(server, "first")
+
+
 def test_django_finds_settings_and_modules_by_its_own_options(site, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/others.py").write_text("from mysite.settings import *\nWSGI_APPLICATION = None\n")

@@ -11,7 +11,6 @@ from typing import Any
 from django.apps import apps
 from django.core.servers.basehttp import WSGIRequestHandler, WSGIServer
 
-from tailrace.cli.options import BY_NAME
 from tailrace.embed.run import run
 from tailrace.logs.deliveries import on_delivery
 
@@ -41,7 +40,8 @@ class _Server(WSGIServer):
         run(
             self.get_app(),
             bind=f"fd://{self.fileno()}",
-            threads=BY_NAME["threads"].default if isinstance(self, ThreadingMixIn) else 1,
+            # Django's server starts a thread for each connection: a page may hold many event streams open.
+            threads=1000 if isinstance(self, ThreadingMixIn) else 1,
             # A restart does not wait for requests, as with Django's server.
             graceful_timeout=0,
             # Django has already printed the address.
