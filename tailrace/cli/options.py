@@ -314,7 +314,7 @@ class OptionValues:
     certfile: tuple[str, ...] = option(
         values.several(values.path("FILE"), may_be_empty=True),
         (),
-        "Certificate chain in PEM for https:// addresses. Repeatable: clients choose by host name.",
+        "Certificate chain in PEM for https:// addresses. Repeatable: selected by the requested host name.",
         TLS,
         details=(
             "The server's certificate comes first, then the intermediate ones, as in certbot's `fullchain.pem`. A "
@@ -327,7 +327,7 @@ class OptionValues:
     keyfile: tuple[str, ...] = option(
         values.several(values.path("FILE"), may_be_empty=True),
         (),
-        "Private key in PEM of each --certfile, in the same order. Default: in the same file.",
+        "Private key in PEM for each --certfile, in the same order. Default: read from the --certfile.",
         TLS,
         details="RSA or ECDSA, as PKCS#8, PKCS#1 or SEC 1. For encrypted keys, see `--keyfile-password-file`.",
         example=["/etc/letsencrypt/live/shop.example/privkey.pem"],
@@ -335,9 +335,9 @@ class OptionValues:
     keyfile_password_file: str | None = option(
         values.path("FILE"),
         None,
-        "File with the password of encrypted keys.",
+        "File with the password for encrypted keys.",
         TLS,
-        details="White space at the end of the file is ignored.",
+        details="Whitespace at the end of the file is ignored.",
         example="/run/secrets/key-password",
     )
     tls_min: str = option(
@@ -396,13 +396,13 @@ class OptionValues:
         PROCESSES,
         details=(
             "A master process holds the sockets, watches the workers and replaces them. `auto` counts the CPUs that "
-            "the process may run on, up to the CPU quota of its container, rounded up; SIGHUP counts again. If "
-            "`$WEB_CONCURRENCY` is set, it is the default. See [containers.md](guides/containers.md)."
+            "the process may run on, up to the CPU quota of its container, rounded up; SIGHUP repeats the count. If "
+            "`$WEB_CONCURRENCY` is set, it is the default. See [Containers](guides/containers.md)."
         ),
         short="-w",
         example="auto",
         platform_variable=PlatformVariable("WEB_CONCURRENCY"),
-        absent={**_NO_WORKERS, Place.RELOAD: "only one worker runs", Place.DEBUG: "only one process serves"},
+        absent={**_NO_WORKERS, Place.RELOAD: "only one worker runs", Place.DEBUG: "only one process handles requests"},
     )
     preload: bool = option(
         values.boolean(),
@@ -430,7 +430,7 @@ class OptionValues:
         details=(
             "`freeze`: after the warm-up, each worker exempts the objects that the application has loaded, so that "
             "full collections take less time. `idle`: in addition, full collections are postponed until no request "
-            "runs, within a limit. `python`: neither. See [processes.md](processes.md#garbage-collection)."
+            "runs, within a limit. `python`: neither. See [Garbage collection](processes.md#garbage-collection)."
         ),
         example="idle",
         absent={
@@ -447,7 +447,7 @@ class OptionValues:
             "The first request of a worker may be slow: it imports modules, compiles templates and fills caches. A "
             "response with a status of 500 or more, or an exception, fails the start or the reload like an error while "
             "the application loads. The host is `localhost`; give a URL for another one. See "
-            "[processes.md](processes.md#warm-up)."
+            "[Warm-up](processes.md#warm-up)."
         ),
         example=["/", "https://shop.example/cart"],
         absent=_beside("the caller can call the application before it starts the server"),
@@ -460,7 +460,7 @@ class OptionValues:
         details=(
             "The functions are `on_start()`, `post_fork(worker)`, `worker_start(worker)`, `pre_request(environ)`, "
             "`post_request(record)`, `worker_stop(worker)`, `worker_exit(worker)` and `on_exit()`; each is "
-            "optional. See [hooks.md](reference/hooks.md)."
+            "optional. See [Hooks](reference/hooks.md)."
         ),
         example="mysite.hooks",
         absent=_NO_WORKERS,
@@ -518,7 +518,7 @@ class OptionValues:
         PROCESSES,
         details=(
             "Shared pages are included. `auto` replaces the worker that has grown the most when the container's memory "
-            "in use approaches its limit; see the formula in [containers.md](guides/containers.md)."
+            "in use approaches its limit; see the formula in [Containers](guides/containers.md)."
         ),
         example="1GiB",
         absent=_OF_A_MASTER,
@@ -543,7 +543,7 @@ class OptionValues:
             "answers `/`, `/health`, `/ready`, `/status.json`, `/stacks`, `/metrics` and `/events`. Keep the address "
             "private: it shows requests. If it cannot be opened, the server starts without it. Python stacks need `pip "
             "install 'tailrace[status]'`. See "
-            "[status.md](status.md)."
+            "[Status](status.md)."
         ),
         example="127.0.0.1:9000",
         absent=_OF_A_MASTER,
@@ -657,10 +657,10 @@ class OptionValues:
         LIMITS,
         details=(
             "Above this limit, the oldest incomplete requests get 503. Half of the memory is for responses to slow "
-            "clients, where one response may have a sixteenth of the whole, up to 4 MiB. A quarter is for request "
-            "bodies, where one body may have an eighth of the whole, up to 64 MiB. The excess moves to unnamed files "
+            "clients, where one response may use a sixteenth of the total, up to 4 MiB. A quarter is for request "
+            "bodies, where one body may use an eighth of the total, up to 64 MiB. The excess moves to unnamed files "
             "in `TMPDIR`. In a container with a memory limit, the default is a quarter of the limit divided by the "
-            "number of workers, from 16 MiB to 512 MiB. See [containers.md](guides/containers.md)."
+            "number of workers, from 16 MiB to 512 MiB. See [Containers](guides/containers.md)."
         ),
         example="1GiB",
     )
@@ -695,16 +695,16 @@ class OptionValues:
         2048,
         "Maximum number of requests waiting for a thread, per worker. Further requests get 503.",
         LIMITS,
-        details="With `--gevent`, requests wait for a greenlet. The 503 response has a `Retry-After` field.",
+        details="With `--gevent`, requests wait for a greenlet. The 503 response contains a `Retry-After` header.",
         core="max_queue",
     )
     max_connections_per_client: int = option(
         values.whole(0, 60_000),
         0,
-        "Maximum number of connections of one client, to all workers together. 0: no limit.",
+        "Maximum number of connections per client, across all workers. 0: no limit.",
         LIMITS,
         details=(
-            "A further connection is closed, after 429 where possible. A client is an IPv4 address or an IPv6 /64. "
+            "Further connections are closed, after 429 where possible. A client is an IPv4 address or an IPv6 /64. "
             "Connections from `--trusted-proxies` and through UNIX sockets are not limited, unless a PROXY header "
             "supplies the client's address. See [Limits per client](http.md#limits-per-client)."
         ),
@@ -714,7 +714,7 @@ class OptionValues:
     max_requests_per_client: tuple[int, int] | None = option(
         values.rate(),
         None,
-        "Maximum rate of requests of one client, such as 10/s, 600/min or 5000/h; more get 429.",
+        "Maximum request rate per client, such as 10/s, 600/min or 5000/h. Excess requests get 429.",
         LIMITS,
         details=(
             "A client may send that many requests in one burst, and then as many as the rate allows, counted over all "
@@ -756,14 +756,14 @@ class OptionValues:
         0.0,
         "Maximum time that a request waits for a thread; then 503. 0: no limit.",
         TIMES,
-        details="With `--gevent`, requests wait for a greenlet. The 503 response has a `Retry-After` field.",
+        details="With `--gevent`, requests wait for a greenlet. The 503 response contains a `Retry-After` header.",
         core="queue_timeout",
         example=10,
     )
     header_timeout: float = option(
         values.seconds(zero=False),
         15.0,
-        "Maximum time from the first byte of a request head to its last; then 408.",
+        "Maximum time from the first to the last byte of the request line and headers; then 408.",
         TIMES,
         core="header_timeout",
     )
@@ -782,7 +782,7 @@ class OptionValues:
         75.0,
         "Close a connection without a request after this time.",
         TIMES,
-        details="It should be longer than the idle timeout of a proxy in front.",
+        details="Set it higher than the idle timeout of a proxy in front.",
         core="keepalive_timeout",
     )
     write_timeout: float = option(
@@ -824,7 +824,7 @@ class OptionValues:
     reload_trial: float = option(
         values.seconds(zero=True),
         0.0,
-        "After SIGHUP, try the new code in one worker for this long, beside the old workers.",
+        "After SIGHUP, try the new code in one worker for this long, alongside the old workers.",
         TIMES,
         details=(
             "If that worker does worse than the old workers in the same time, it exits and they stay, as if the new "
@@ -854,7 +854,7 @@ class OptionValues:
     underscore_headers: str = option(
         values.choice("drop", "keep", "refuse"),
         "drop",
-        "What to do with request headers that have an underscore in their name.",
+        "What to do with request headers whose names contain an underscore.",
         RESPONSES,
         details=(
             "CGI variables cannot distinguish an underscore from a dash. `drop` removes the headers, `keep` passes "
@@ -900,7 +900,7 @@ class OptionValues:
         details=(
             "The coding depends on the client's `Accept-Encoding`. Separate threads compress, so that application "
             "threads do not wait. Do not compress pages that contain both a secret and text from the request, since "
-            "their length then reveals the secret (BREACH). Text-like static files of 256 bytes to 8 MiB without a "
+            "their length can then reveal the secret (BREACH). Text-like static files of 256 bytes to 8 MiB without a "
             "precompressed version are compressed with Brotli or gzip on first use, and kept in memory "
             "(`--static-memory`). See [Compression](guides/compression.md)."
         ),
@@ -925,7 +925,7 @@ class OptionValues:
         RESPONSES,
         details=(
             "A trusted proxy (`--trusted-proxies`) may supply the ID: up to 128 visible ASCII characters, without "
-            "quotes, commas and backslashes. Any other request gets a new ID, a UUID of version 7, which replaces the "
+            "quotes, commas and backslashes. Any other request gets a new ID, a version 7 UUID, which replaces the "
             "value that the client sent. The ID is in `environ` (`HTTP_X_REQUEST_ID`), in the response unless the "
             "application sets the header, in both logs and on the status page. See [Request "
             "IDs](guides/request-ids.md)."
@@ -1056,8 +1056,8 @@ class OptionValues:
             "The names are `combined`, `common` and `json`. A string contains atoms in braces, such as `'{client} "
             "{method} {target} {status} {duration_ms} {request:x-request-id} {environ:REMOTE_USER}'`. Atoms can name "
             "any request or response header and any key of `environ`. A string may use gunicorn's atoms instead, such "
-            "as `'%(h)s \"%(r)s\" %(s)s %({X-Request-Id}i)s'`. After the word `json`, atoms are the members of an "
-            "object: `'json {time} {status} {request:x-request-id}'`. A format must not contain a line end."
+            "as `'%(h)s \"%(r)s\" %(s)s %({X-Request-Id}i)s'`. After the word `json`, atoms become the members of an "
+            "object: `'json {time} {status} {request:x-request-id}'`. A format must not contain a line break."
         ),
         core="access_log_format",
         example="{client} {method} {target} {status} {duration_ms}",
@@ -1094,7 +1094,7 @@ class OptionValues:
         LOGS,
         details=(
             "SIGUSR1 reopens a file. `syslog` is the local daemon; `syslog:/dev/log?facility=local0&tag=shop` also "
-            "sets its socket, the facility and the tag; `syslog://HOST:514` is a server that receives entries over "
+            "sets the socket, the facility and the tag; `syslog://HOST:514` is a server that receives entries over "
             "UDP. Nothing waits for the destination: entries that it does not accept in time are dropped and counted."
         ),
         example="syslog",

@@ -24,13 +24,13 @@ class Keywords(TypedDict, total=False):
     """Headers that the trusted proxies set in every request. Repeatable."""
 
     certfile: str | Sequence[str | PathLike[str]]
-    """Certificate chain in PEM for https:// addresses. Repeatable: clients choose by host name."""
+    """Certificate chain in PEM for https:// addresses. Repeatable: selected by the requested host name."""
 
     keyfile: str | Sequence[str | PathLike[str]]
-    """Private key in PEM of each --certfile, in the same order. Default: in the same file."""
+    """Private key in PEM for each --certfile, in the same order. Default: read from the --certfile."""
 
     keyfile_password_file: str | PathLike[str] | None
-    """File with the password of encrypted keys."""
+    """File with the password for encrypted keys."""
 
     tls_min: Literal["1.2", "1.3"]
     """Minimum TLS version."""
@@ -72,10 +72,10 @@ class Keywords(TypedDict, total=False):
     """Maximum number of requests waiting for a thread, per worker. Further requests get 503."""
 
     max_connections_per_client: int
-    """Maximum number of connections of one client, to all workers together. 0: no limit."""
+    """Maximum number of connections per client, across all workers. 0: no limit."""
 
     max_requests_per_client: str | None
-    """Maximum rate of requests of one client, such as 10/s, 600/min or 5000/h; more get 429."""
+    """Maximum request rate per client, such as 10/s, 600/min or 5000/h. Excess requests get 429."""
 
     request_timeout: float | str
     """Maximum time for the application to process a request; then 504. 0: no limit."""
@@ -87,7 +87,7 @@ class Keywords(TypedDict, total=False):
     """Maximum time that a request waits for a thread; then 503. 0: no limit."""
 
     header_timeout: float | str
-    """Maximum time from the first byte of a request head to its last; then 408."""
+    """Maximum time from the first to the last byte of the request line and headers; then 408."""
 
     body_timeout: float | str
     """Maximum pause between two parts of a request body; then 408."""
@@ -108,7 +108,7 @@ class Keywords(TypedDict, total=False):
     """Value of wsgi.url_scheme. Set https if a proxy in front terminates TLS."""
 
     underscore_headers: Literal["drop", "keep", "refuse"]
-    """What to do with request headers that have an underscore in their name."""
+    """What to do with request headers whose names contain an underscore."""
 
     server_header: str
     """Server header of responses in which the application sets none. Empty: no header."""
@@ -222,7 +222,7 @@ class RunKeywords(Keywords, total=False):
     """Keep serving for this long after SIGTERM, while /ready answers 503."""
 
     reload_trial: float | str
-    """After SIGHUP, try the new code in one worker for this long, beside the old workers."""
+    """After SIGHUP, try the new code in one worker for this long, alongside the old workers."""
 
     log: str | PathLike[str] | None
     """Destination of the server's own log: stderr, stdout, a file, syslog, syslog://HOST:514 or journal."""

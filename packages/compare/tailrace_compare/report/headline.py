@@ -30,7 +30,7 @@ def headline(document: dict[str, Any]) -> str:
     day, processor = run.when[:10], run.machine["processor"]
     conditions = f"Two workers on two cores, 32 connections: {processor}, {day}."
     if any(f"<br>{NONE}" in line for line in lines):
-        conditions += " Where the p99 is missing, the server answered only some of the connections."
+        conditions += " A dash instead of the p99 means that the server answered only some of the connections."
     return "\n".join([*lines, "", conditions])
 
 
