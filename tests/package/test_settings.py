@@ -379,7 +379,7 @@ def test_an_option_is_taken_has_no_effect_or_is_refused_as_the_table_says(option
 def test_options_without_effect_for_one_reason_share_a_line():
     settings = from_keywords({"debug": True, "max_rss": 1, "statsd": "::1", "workers": 2, "preload": False})
     assert without_effect(settings, has_master=False) == [
-        "--workers has no effect with --debug: only one process serves",
+        "--workers has no effect with --debug: only one process handles requests",
         "--max-rss, --statsd have no effect with --debug without --reload: there is no master process",
     ]
     assert without_effect(from_keywords({}), has_master=False) == []
