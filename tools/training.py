@@ -4,10 +4,10 @@
 
 Serves an application with a path for each shape of response, in this process, since the counts of the core are written
 when a process exits: plainly, with an access log behind a proxy, over TLS, and compressed. Clients are processes that
-keep connections open and send the next request when they have the response. What is never called here is compiled for
-size and laid aside, so everything that a request may meet is in it; what is called often is laid together, so most
-requests are short ones. Needs the standard library and tests/smoke.py alone. Exit status: 0, or 1 when an answer is
-other than expected.
+keep connections open and send the next request when they have the response. Code that never runs here is optimized for
+size and moved out of the way, so the run includes everything that a request may need. Code that runs often is placed
+together, so most requests are short ones. Needs the standard library and tests/smoke.py alone. Exit status: 0, or 1
+when an answer is other than expected.
 """
 
 from __future__ import annotations

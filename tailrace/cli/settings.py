@@ -29,7 +29,7 @@ CONFIG_VARIABLE: Final = "TAILRACE_CONFIG"
 DEFAULT: Final = "default"
 # The default of graceful_timeout with --reload (seconds): who saves a file waits for the new code.
 _RELOAD_GRACE: Final = 1.0
-# The defaults of the access log with --debug: what one looks for beside an editor.
+# The defaults of the access log with --debug: short lines for a terminal beside the editor.
 _DEBUG_LOG: Final = {
     "access_log": "-",
     "access_log_format": "{method} {target} {status} {bytes} bytes {duration_ms} ms",

@@ -1,4 +1,4 @@
-"""The back end for django-prodserver, whose servers are those of the setting PRODUCTION_PROCESSES.
+"""The back end for django-prodserver, which starts what the setting PRODUCTION_PROCESSES lists.
 
     PRODUCTION_PROCESSES = {
         "web": {"BACKEND": "tailrace.django.prodserver.TailraceServer", "ARGS": {"bind": ":8000", "workers": "4"}},

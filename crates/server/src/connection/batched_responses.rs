@@ -1,5 +1,5 @@
-//! Batched responses: while the application is busy, a small complete response is not sent at once but held, and several
-//! batched responses are sent one after the other. [`HoldRule`] is the rule.
+//! Batched responses: while the application is busy, a small complete response is held instead of sent immediately, and
+//! several batched responses are sent one after the other. [`HoldRule`] is the rule.
 //!
 //! Each send wakes a client. On the server's core the client preempts the next call of the application; on another core
 //! the wake-up costs an interrupt. Sends after several calls make fewer of both.
@@ -130,7 +130,7 @@ impl BatchedResponses {
             if let Err(panic) = catch(send) {
                 let message = format!("a connection ended in a panic of the server: {panic}");
                 connection.host.log(Level::Error, &message);
-                // Nobody owns the connection any more.
+                // The panic has dropped the connection's owner.
                 let _ = catch(|| connection.abort());
                 let _ = catch(|| connection.host.remove(&connection));
             }
