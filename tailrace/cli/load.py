@@ -22,7 +22,7 @@ from tailrace.cli.candidates import file_names, nearest, public_names
 from tailrace.cli.tracebacks import formatted, summary, users_frames
 from tailrace.errors import LoadError
 from tailrace.logs import log
-from tailrace.system import forks
+from tailrace.system import forks, gil
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -49,7 +49,7 @@ class Target(NamedTuple):
 def load(specification: str, *, factory: bool = False) -> WSGIApplication:
     """The application that `specification` names. Raises LoadError."""
     target = parse(specification)
-    with forks.application():
+    with forks.application(), gil.watched():
         module = _import(target)
         found = _find(module, target)
         if factory:

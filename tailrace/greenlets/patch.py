@@ -12,12 +12,12 @@ import importlib
 import importlib.util
 import os
 import sys
-import sysconfig
 import warnings
 from typing import Any, Final
 
 from tailrace.errors import ConfigError
 from tailrace.logs import log
+from tailrace.system import gil
 
 _REMEDY: Final = "pip install 'tailrace[gevent]'"
 # Modules that keep functions of the standard library from when they are imported: patching comes too late for them.
@@ -26,7 +26,7 @@ _SUSPECTS: Final = ("ssl", "urllib3", "requests", "psycopg2", "pymysql", "redis"
 
 def check() -> None:
     """Raises ConfigError where greenlets are not possible."""
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if gil.IS_FREE_THREADED:
         raise ConfigError("--gevent needs a Python with a global interpreter lock; this one is free-threaded")
     if "gevent" not in sys.modules:
         found = importlib.util.find_spec("gevent")

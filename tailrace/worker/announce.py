@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace._tailrace import __version__
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.logs import log
-from tailrace.system import cgroup, sockets
+from tailrace.system import cgroup, gil, sockets
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -28,7 +28,7 @@ def announce(
     there is no master."""
     name = settings.app or getattr(application, "__qualname__", None) or type(application).__name__
     with_what = f" with {log.counted(workers, 'worker')}" if workers else ""
-    with_what += " on gevent" * settings.gevent
+    with_what += " on gevent" * settings.gevent + ", without the GIL" * gil.is_off()
     log.logger.info("tailrace %s, process %d, serves %s%s", __version__, os.getpid(), name, with_what)
     announce_machine(settings, workers)
     if settings.debug:

@@ -41,7 +41,7 @@ def test_a_variable_that_gevent_does_not_understand_is_one_line(tmp_path, monkey
 
 
 def test_a_free_threaded_python_is_refused(monkeypatch):
-    monkeypatch.setattr(patch.sysconfig, "get_config_var", lambda name: int(name == "Py_GIL_DISABLED"))
+    monkeypatch.setattr(patch.gil, "IS_FREE_THREADED", True)
     with pytest.raises(ConfigError, match="free-threaded"):
         patch.check()
 
