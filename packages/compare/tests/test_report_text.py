@@ -193,25 +193,30 @@ def test_the_summary_has_one_row_for_each_server_with_its_best_configuration() -
     ]
 
 
-def test_figures_have_one_row_for_each_recommended_row_and_mark_the_other_configuration() -> None:
+def test_figures_have_one_column_for_each_recommended_row_and_mark_the_other_configuration() -> None:
     second = f"granian{AT_OUR_DEFAULTS}"
     rates = {"tailrace": cell(100), "granian": cell(50), second: cell(80)}
     times = {"tailrace": cell(4), "granian": cell(3), second: cell(8)}
     told = scenario("it", metric("it"), metric("it_p50", "it: p50", "ms", False))
-    text = figures(Run.of(document((told, {"it": rates, "it_p50": times}))))
-    rows = [
-        line.replace("\N{MULTIPLICATION SIGN}", "x") for line in text.splitlines() if line.startswith("| granian |")
-    ]
+
+    def rows(made: dict[str, Any]) -> list[str]:
+        text = figures(Run.of(made)).partition("</details>")[0].replace("\N{MULTIPLICATION SIGN}", "x")
+        return [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
+
     # Both figures are those of one configuration.
-    assert rows[0] == "| granian | 80 †<br>1.25 x | 8 †<br>2.00 x |"
+    assert rows(document((told, {"it": rates, "it_p50": times}))) == [
+        "|  | **tailrace** | granian |",
+        "| requests/s | 100 | 80 †<br>1.25 x |",
+        "| p50, ms | 4 | 8 †<br>2.00 x |",
+    ]
     noisy = document((told, {"it": rates, "it_p50": times}), noise={"refused": True, "reason": "Too busy."})
-    assert [line for line in figures(Run.of(noisy)).splitlines() if line.startswith("| granian")][:2] == [
-        "| granian | 50 | 3 |",
-        f"| {second} | 80 | 8 |",
+    assert rows(noisy) == [
+        f"|  | **tailrace** | granian | {second} |",
+        "| requests/s | 100 | 50 | 80 |",
+        "| p50, ms | 4 | 3 | 8 |",
     ]
     failed = {"tailrace": cell(100), "granian": cell(50), second: cell(80, errors=2)}
-    text = figures(Run.of(document((scenario("it", metric("it")), {"it": failed}))))
-    assert "| granian | 50<br>2.00" in text
+    assert rows(document((scenario("it", metric("it")), {"it": failed})))[1] == ("| requests/s | 100 | 50<br>2.00 x |")
 
 
 @pytest.mark.parametrize("edge", EDGES)

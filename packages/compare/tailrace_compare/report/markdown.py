@@ -5,7 +5,6 @@ is a page.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from statistics import median
 
 from tailrace.printable import printable
@@ -29,8 +28,6 @@ from tailrace_compare.report.run import Experiment, Run
 from tailrace_compare.results import Column, Metric
 
 MAX_NOTES = 2
-# In one table, which never has only a part of an experiment's columns.
-MAX_COLUMNS = 10
 # Marks a figure of a server at Tailrace's defaults.
 MARK = "†"
 LARGER = "states how many times better Tailrace was: the median of the ratios of single rounds."
@@ -156,7 +153,7 @@ def figures(run: Run, data: str | None = None) -> str:
     parts = [how_to_read(ranked, data)]
     for title, experiments in {lead_title(run): list(run.lead()), **run.groups()}.items():
         if experiments:
-            parts += [f"## {plain(title)}", *(folded(run, pack) for pack in packed(experiments))]
+            parts += [f"## {plain(title)}", folded(run, experiments)]
     if ranked and run.goals:
         parts += ["## Goals", goals(run)]
     return "\n\n".join([*parts, "## Notes", notes(run.columns) or "None.", "## Servers", commands(run, data)]) + "\n"
@@ -180,23 +177,12 @@ def lead_title(run: Run) -> str:
     return usual if run.lead_is_usual() else "Flask and Django, on one core"
 
 
-def packed(experiments: Iterable[Experiment]) -> list[list[Experiment]]:
-    """The experiments of a section, by table."""
-    packs: list[list[Experiment]] = []
-    for experiment in experiments:
-        columns = sum(len(each.columns) for each in packs[-1]) if packs else MAX_COLUMNS
-        if columns + len(experiment.columns) > MAX_COLUMNS:
-            packs.append([])
-        packs[-1].append(experiment)
-    return packs
-
-
-def folded(run: Run, pack: list[Experiment]) -> str:
-    """The findings; what they mean and the figures are visible after a click."""
-    said = "<br>".join(f"<b>{chart.text(each.title)}</b>{found(run, each)}" for each in pack)
+def folded(run: Run, section: list[Experiment]) -> str:
+    """The findings of a section; what they mean and the figures are visible after a click."""
+    said = "<br>".join(f"<b>{chart.text(each.title)}</b>{found(run, each)}" for each in section)
     # Python-Markdown leaves the text of an element as it is, unless the element has this attribute; GitHub ignores it.
-    meaning = " ".join(dict.fromkeys(plain(each.meaning) for each in pack)).strip()
-    parts = [f"<details markdown>\n<summary>{said}</summary>", meaning, figures_of(run, pack)]
+    meaning = " ".join(dict.fromkeys(plain(each.meaning) for each in section)).strip()
+    parts = [f"<details markdown>\n<summary>{said}</summary>", meaning, figures_of(run, section)]
     return "\n\n".join([part for part in parts if part] + ["</details>"])
 
 
@@ -214,22 +200,22 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *rows])
 
 
-def figures_of(run: Run, pack: list[Experiment]) -> str:
-    """One row per server, one column per metric. Servers that did not take part in any of them are omitted."""
-    cells = [column.cells for each in pack for column in each.columns]
+def figures_of(run: Run, section: list[Experiment]) -> str:
+    """One row per metric, one column per server. Servers that did not take part in any of them are omitted."""
+    cells = [column.cells for each in section for column in each.columns]
     there = [name for name in run.names() if any(name in each and not absent(each[name]) for each in cells)]
     if not there:
         return "Not measured: no server took part."
-    heads = [heading(each, column.metric, len(pack) > 1) for each in pack for column in each.columns]
     if run.refusal is None:
         there = list(dict.fromkeys(map(recommended, there)))
     rows = []
-    for name in there:
-        chosen = [
-            (name if run.refusal is not None else configuration(each.columns[0], name), each.columns) for each in pack
+    for each in section:
+        chosen = [name if run.refusal is not None else configuration(each.columns[0], name) for name in there]
+        rows += [
+            [heading(each, column.metric, len(section) > 1), *(entry(run, column, name) for name in chosen)]
+            for column in each.columns
         ]
-        rows.append([named(name), *(entry(run, column, row) for row, columns in chosen for column in columns)])
-    return table(["", *heads], rows)
+    return table(["", *map(named, there)], rows)
 
 
 def heading(experiment: Experiment, metric: Metric, several: bool) -> str:
