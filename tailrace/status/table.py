@@ -78,7 +78,7 @@ EXPIRY: Final = Metric(
 REFUSED: Final = Metric(
     *("workers", "", COUNTER, "", "", "tailrace_application_metrics_refused"),
     "Metrics of the application that found no room.",
-    "The log names the first one. See [Prometheus](../guides/prometheus.md#application-metrics).",
+    "The log names the first one. See [Add your application's metrics](#add-your-applications-metrics).",
 )
 TRACES: Final = Metric(
     *("workers", "", COUNTER, "", "result", "tailrace_traces"),
