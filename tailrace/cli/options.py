@@ -745,7 +745,7 @@ class OptionValues:
         details=(
             "`tailrace.ClientDisconnected` is raised in the thread or greenlet of the request. `safe`: requests with "
             "GET, HEAD, OPTIONS or TRACE. `all`: every request, even in the middle of a change. See "
-            "[Disconnected clients](guides/disconnected-clients.md)."
+            "[Disconnected clients](guides/server-sent-events.md#cancel-work-for-disconnected-clients)."
         ),
         core="cancel_on_disconnect",
         example="safe",
