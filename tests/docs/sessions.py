@@ -49,8 +49,11 @@ SESSIONS = {
     "no-host": Session(),
     # status.md
     "status": Session(modules=("prometheus_client",)),
-    # support.md
+    # upgrading.md
     "versions": Session(),
+    # configuration.md
+    "configuration": Session(files=("tailrace.toml",)),
+    "configuration-error": Session(),
     # troubleshooting.md
     "wrong-name": Session(),
     "failure": Session(start="tailrace shop:app", before_log=("/fail",)),
