@@ -42,7 +42,7 @@ PAGES = [
         DOCS / f"{name}.md"
         for name in (
             *("index", "tutorial", "troubleshooting", "http", "status"),
-            *("how-it-works", "limitations", "configuration", "upgrading", "logging", "doctor", "processes"),
+            *("limitations", "configuration", "upgrading", "logging", "doctor", "processes"),
             *("production", "static", "gevent", "develop", "faq", "incidents"),
         )
     ),
