@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -301,14 +302,21 @@ Examples:
 def _migrate(source: str) -> None:
     """Convert another server's configuration to a tailrace.toml, and print it.
 
-    SOURCE is a gunicorn.conf.py, a uWSGI file (.ini, .yaml, .json or .xml), a Procfile, or a command line of gunicorn,
-    uWSGI, granian, waitress or mod_wsgi-express as one argument. Nothing is executed. Comments in the output
-    list options without an equivalent, with the reason. Whatever needs your attention also goes to standard error.
+    SOURCE is a gunicorn.conf.py, a uWSGI file (.ini, .yaml, .json or .xml), a Procfile, a systemd unit, a Dockerfile,
+    or a command line of gunicorn, uWSGI, granian, waitress or mod_wsgi-express as one argument. Nothing is executed.
+    Comments in the output list options without an equivalent, with the reason. Warnings also go to standard error.
+
+    If SOURCE is a directory, each line of the project that starts or installs another server is printed with its
+    replacement, and with what you have to change by hand. No file is changed.
 
     Exit status: 0, or 2 if SOURCE cannot be read.
     """
     from tailrace_tools.migrate import main as migrate
+    from tailrace_tools.migrate import project
 
+    if os.path.isdir(source):
+        click.echo(project.report(Path(source)))
+        return
     text, warnings = migrate.run(source)
     for warning in warnings:
         click.echo(f"tailrace: warning: {warning}", err=True)
@@ -334,6 +342,7 @@ MIGRATE: Final = _Migrate(
     help=_migrate.__doc__,
     epilog="""\b
 Examples:
+  tailrace migrate .                            show what to change in a project
   tailrace migrate gunicorn.conf.py > tailrace.toml
   tailrace migrate /etc/uwsgi/mysite.ini
   tailrace migrate 'gunicorn -w 4 -b :8000 mysite.wsgi'

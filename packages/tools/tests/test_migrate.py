@@ -608,7 +608,7 @@ def test_a_unit_or_dockerfile_is_read(name, text, settings, directory):
             "gunicorn --certfile a --bind 0.0.0.0:${PORT:-443} a:b",
             '$PORT by default; if $PORT may be unset, start with `tailrace --bind "https://0.0.0.0:${PORT:-443}"`',
         ),
-        ("gunicorn --bind 127.0.0.1:${PORT:-80} a:b", "bind: it depends on $PORT; the file contains a suggestion"),
+        ("gunicorn --bind 127.0.0.1:${PORT:-80} a:b", "bind: it depends on $PORT; the result contains a suggestion"),
         ('CMD ["gunicorn", "--ciphers", "a", "a:b"]', "--ciphers a: Tailrace speaks TLS"),
     ],
 )

@@ -24,6 +24,13 @@ _COMMANDS: Final = {
     "waitress": Server.WAITRESS,
     "mod_wsgi-express": Server.MOD_WSGI,
 }
+# First words of commands that only mention a server.
+_MENTIONS: Final = re.compile(
+    r"(pip3?|apt|apt-get|apk|yum|dnf|conda|echo|printf|pkill|killall|systemctl|service|supervisorctl|which|type|test|"
+    r"\[\[?|cp|mv|rm|mkdir|ln|touch|chown|chmod|cat|tail|grep|cd|ls|kill|export|FROM|COPY|ADD)\s"
+)
+_INSTALLS: Final = re.compile(r"(\S+ ){1,3}(install|add)\s")
+_SHELL: Final = re.compile(r"(.*/)?(ba|da|z|a|k)?sh")
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _OPERATOR: Final = re.compile(r"[<>|&;]+")
 _REFERENCE: Final = re.compile(r"\$\{(?P<braced>\w+)(?::?-(?P<default>[^}]{0,1000}))?\}|\$(?P<name>\w+)")
@@ -49,6 +56,10 @@ def parse(text: str, variables: Mapping[str, str] | None = None, directory: Path
     words, substituted = _words(from_json(_LABEL.sub("", text.strip(), count=1)))
     commands = list(_commands(words))
     for words in commands:
+        if (inner := _of_shell(words)) is not None:
+            return parse(inner, variables, directory)
+        if only_mentions(shlex.join(words)):
+            continue
         for place, word in enumerate(words):
             server = _COMMANDS.get(word.rpartition("/")[2])
             if server is not None:
@@ -63,13 +74,39 @@ def parse(text: str, variables: Mapping[str, str] | None = None, directory: Path
     raise ConfigError(f"SOURCE is neither a file nor a command line of a known server: {known}")
 
 
+def check(text: str) -> None:
+    """Raises ConfigError if the text is too long, or no command line."""
+    if len(text) > _LONGEST:
+        raise ConfigError("the command line is longer than 64 KiB")
+    _words(text)
+
+
+def only_mentions(command: str) -> bool:
+    """Whether a simple command names a server without starting it, such as `pip install gunicorn`."""
+    return (_MENTIONS.match(command) or _INSTALLS.match(command)) is not None
+
+
+def _of_shell(words: list[str]) -> str | None:
+    """The text that `sh -c TEXT` runs, if it starts a known server."""
+    for place, word in enumerate(words[:-2]):
+        if _SHELL.fullmatch(word) and re.fullmatch(r"-\w*c", words[place + 1]) and looks_like_one(words[place + 2]):
+            return words[place + 2]
+    return None
+
+
 def from_json(text: str) -> str:
     """The command line from a JSON list, as in a Dockerfile, or the text itself."""
+    words = json_list(text)
+    return text if words is None else shlex.join(words)
+
+
+def json_list(text: str) -> list[str] | None:
+    """The words of a JSON list; None: it is none, which Docker takes for a command of a shell."""
     try:
         found = json.loads(text) if text.startswith("[") else None
     except (ValueError, RecursionError):
-        return text
-    return shlex.join(map(str, found)) if isinstance(found, list) else text
+        return None
+    return [*map(str, found)] if isinstance(found, list) else None
 
 
 def _words(text: str) -> tuple[list[str], dict[str, str]]:
@@ -145,6 +182,7 @@ class _Reader:
             self.found.remarks += file.remarks
             self.found.variables += file.variables
             self.found.hooks.update(file.hooks)
+            self.found.files.append(file.title)
 
     def _replaces(self, given: Given, keys: set[str]) -> bool:
         # uWSGI accumulates repeated options.
@@ -227,7 +265,8 @@ class _Reader:
 
     def _given(self, entry: find.Entry | None, spelling: str, value: str, text: str) -> None:
         known, computed = self._value(value)
-        self.found.given.append(Given(entry, spelling, known, self._written(text), "", computed))
+        written = self._written(value)
+        self.found.given.append(Given(entry, spelling, known, self._written(text), "", computed, written))
 
     def _value(self, text: str) -> tuple[object, str]:
         """A value whose substitutions are done as far as they are known; and what it depends on."""

@@ -56,18 +56,20 @@ class Setting:
 @dataclass
 class Migrated:
     """settings: by option name. sockets: options of each address, with their origins. warnings: whatever needs the
-    user's attention, including settings."""
+    user's attention, including settings. references: options whose values name variables, as the source has them; None:
+    they become settings or remarks, since a file has no variables."""
 
     source: Source
     settings: dict[str, Setting] = field(default_factory=dict)
     sockets: dict[str, tuple[int, Given]] = field(default_factory=dict)
     remarks: list[Remark] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    references: dict[str, list[str]] | None = None
 
 
-def convert(source: Source) -> Migrated:
-    """The equivalent settings."""
-    made = Migrated(source, remarks=list(source.remarks))
+def convert(source: Source, *, keeps_references: bool = False) -> Migrated:
+    """The equivalent settings. keeps_references: for a command line, which may have variables."""
+    made = Migrated(source, remarks=list(source.remarks), references={} if keeps_references else None)
     others = _others(source.given)
     for given in source.given:
         _one(given, others, made)
@@ -75,7 +77,7 @@ def convert(source: Source) -> Migrated:
     _encrypted(made)
     _with_options(made)
     _combined(made)
-    if "app" not in made.settings:
+    if "app" not in made.settings and "app" not in (made.references or ()):
         made.warnings.append("no application is named; add it, as in `tailrace mysite.wsgi:application`")
     return made
 
@@ -113,6 +115,8 @@ def _one(given: Given, others: dict[str, Any], made: Migrated) -> None:
         variables = values.listed(given.value if is_known else given.name)
         made.source.variables += [each.partition("=")[0] for each in variables]
         return
+    if made.references is not None and _refer(given, others, made.references):
+        return
     value = None if given.value is UNSET else "auto" if given.value is CPUS else given.value
     try:
         found = row.convert(value, others)
@@ -130,6 +134,25 @@ def _one(given: Given, others: dict[str, Any], made: Migrated) -> None:
             _computed(made, given, row.ours)
         else:
             _remark(made, given, f"`{row.ours}` does not accept the value: {error}")
+
+
+def _refer(given: Given, others: dict[str, Any], references: dict[str, list[str]]) -> bool:
+    """Takes an option as it is written, if a shell expands its value, and if our option takes the same one."""
+    row = given.entry.row if given.entry else None
+    if row is None or row.effect is not Effect.OPTION or not given.written or given.value is CPUS:
+        return False
+    is_list = isinstance(BY_NAME[row.ours].default, tuple) if row.ours in BY_NAME else True
+    if not re.search(r"\$|a command", given.computed) or (is_list and given.value is not UNSET):
+        return False
+    try:
+        found = row.convert(given.written, others)
+    except (Refused, ValueError, TypeError):
+        return False
+    for name, raw in found.items():
+        if name in OF_SOCKETS:
+            return False
+        references[name] = list(map(str, raw)) if isinstance(raw, list) else [str(raw)]
+    return True
 
 
 def _set(made: Migrated, option: Option, raw: Any, given: Given) -> None:
@@ -175,7 +198,7 @@ def _set(made: Migrated, option: Option, raw: Any, given: Given) -> None:
         else:
             variable = option.variable
             setting.comments.append(f"this is the default; to override it, set the environment variable {variable}")
-        made.warnings.append(f"{option.name}: {given.computed}; the file contains a suggestion")
+        made.warnings.append(f"{option.name}: {given.computed}; the result contains a suggestion")
     setting.origins.append(origin)
     made.settings[option.name] = setting
 
@@ -315,7 +338,7 @@ def _one_thread(others: dict[str, Any], made: Migrated) -> None:
     """A worker that serves one request at a time: the application need not be thread-safe."""
     if "threads" in made.settings or "gevent" in made.settings or others.get("worker_class", "sync") != "sync":
         return
-    if "threads" in others:
+    if "threads" in others or "threads" in (made.references or ()):
         return
     server = made.source.server.value
     made.settings["threads"] = Setting(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.errors import ConfigError
-from tailrace_tools.migrate import command_line, gunicorn_file, show, source, unit_files, uwsgi_file
+from tailrace_tools.migrate import command_line, gunicorn_file, show, source, start_lines, uwsgi_file
 from tailrace_tools.migrate.convert import convert
 from tailrace_tools.migrate.source import Source
 
@@ -22,7 +22,7 @@ def run(given: str) -> tuple[str, list[str]]:
     """The text and the warnings. Raises ConfigError for what cannot be read."""
     if "\0" in given:
         raise ConfigError("SOURCE contains a NUL character")
-    made = convert(_read(given))
+    made = convert(read(given))
     text = show.as_toml(made)
     try:
         text.encode()
@@ -31,7 +31,8 @@ def run(given: str) -> tuple[str, list[str]]:
     return text, show.warnings(made)
 
 
-def _read(given: str) -> Source:
+def read(given: str) -> Source:
+    """The options of SOURCE. Raises ConfigError."""
     found = _SECTION.fullmatch(given)
     if found and not os.path.exists(given):
         return uwsgi_file.read(Path(found[1]), found[2])
@@ -49,24 +50,17 @@ def _read(given: str) -> Source:
     if path.suffix.lower() in _UWSGI:
         return uwsgi_file.read(path)
     content = source.read(path)
-    if unit_files.is_dockerfile(path):
-        return unit_files.dockerfile(source.text(content, path), path)
-    if b"[Service]" in content and unit_files.is_unit(text := source.text(content, path)):
-        return unit_files.unit(text, path)
+    if start_lines.is_dockerfile(path):
+        stage = start_lines.dockerfile(source.text(content, path), path)[-1]
+        return start_lines.read(path, start_lines.together(stage), "CMD and ENTRYPOINT do not start a known server")
+    if b"[Service]" in content and start_lines.is_unit(text := source.text(content, path)):
+        return start_lines.read(path, start_lines.unit(text, path), "ExecStart= does not start a known server")
     if _HAS_SECTION.search(content):
         return uwsgi_file.parse(content, path)
     if path.name.startswith("Procfile"):
-        return _procfile(source.text(content, path), path)
+        found_lines = list(start_lines.procfile(source.text(content, path)))
+        return start_lines.read(path, found_lines, "no line starts a known server")
     return gunicorn_file.parse(content, given)
-
-
-def _procfile(text: str, path: Path) -> Source:
-    for line in source.lines(text):
-        if command_line.looks_like_one(line) and not line.lstrip().startswith("#"):
-            found = command_line.parse(line)
-            found.title = str(path)
-            return found
-    raise ConfigError(f"{path}: no line starts a known server")
 
 
 def _stands(path: Path) -> bool:

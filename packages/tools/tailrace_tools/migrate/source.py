@@ -44,7 +44,7 @@ class Given:
 
     entry: its row; None: the table does not have it. name and text: as they are written. value: what follows from the
     text; UNSET: nothing; CPUS: a number of CPUs. place: where, such as "line 3". computed: why the value may be another
-    one where the server runs; "" if it is constant.
+    one where the server runs; "" if it is constant. written: the value in a command line, before expansion.
     """
 
     entry: find.Entry | None
@@ -53,6 +53,7 @@ class Given:
     text: str
     place: str
     computed: str = ""
+    written: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class Remark:
 class Source:
     """A configuration.
 
-    variables: names of environment variables that it sets. hooks: the lines of gunicorn's hooks, by their names.
+    variables: names of environment variables that it sets. hooks: the lines of gunicorn's hooks, by their names. files:
+    the configuration files that a command line names, and whose options are among `given`.
     """
 
     server: Server
@@ -85,6 +87,7 @@ class Source:
     remarks: list[Remark] = field(default_factory=list)
     variables: list[str] = field(default_factory=list)
     hooks: dict[str, list[str]] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
 
 
 def read(path: Path) -> bytes:

@@ -51,7 +51,7 @@ def read(path: Path, section: str = "uwsgi") -> Source:
 
 def parse(content: bytes, path: Path, section: str = "uwsgi") -> Source:
     """The options of a file with this content; the files that it includes are read. Raises ConfigError."""
-    found = Source(Server.UWSGI, str(path))
+    found = Source(Server.UWSGI, str(path) if section == "uwsgi" else f"{path}:{section}")
     reader = _Reader(found)
     reader.file(content, path, section)
     return found
