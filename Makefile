@@ -116,6 +116,7 @@ lint-python: build-ci .venv/.lint .venv/.test
 	$(BIN)/python tools/options_page.py --check
 	$(BIN)/python tools/migrate_page.py --check
 	$(BIN)/python tools/reference_pages.py --check
+	$(BIN)/python tools/pictures.py --check
 	$(BIN)/python tools/third_party.py --check
 	$(BIN)/python tools/description.py --check
 	$(BIN)/python tools/comparison_page.py --check
@@ -170,6 +171,7 @@ docs: build-ci ## Write docs/options.md, tailrace/embed/keywords.pyi, docs/migra
 	$(BIN)/python tools/options_page.py
 	$(BIN)/python tools/migrate_page.py
 	$(BIN)/python tools/reference_pages.py
+	$(BIN)/python tools/pictures.py
 	$(BIN)/python tools/third_party.py
 	$(BIN)/python tools/description.py
 
