@@ -11,8 +11,8 @@ class Session:
     server that runs before the first block. more: options of every server, stronger than those on the page. meanwhile:
     paths that are asked for when the server serves, without waiting for the responses. queued: how many requests must
     wait for a thread before the session continues. before_log: paths that are asked for before the log is compared.
-    modules: what the application imports. files: the titles of further blocks of the page that are files there. port:
-    that of the server on the page.
+    modules: what the application imports. files: the titles of further blocks of the page that are files there. table:
+    the marker of a table with the names of further files and their texts. port: that of the server on the page.
     """
 
     application: str = "shop.py"
@@ -23,6 +23,7 @@ class Session:
     before_log: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    table: str = ""
     port: int = 8000
 
 
@@ -40,13 +41,12 @@ SESSIONS = {
     "files": Session(application="", modules=("flask",)),
     # coming-from/
     "from-gunicorn": Session(files=("gunicorn.conf.py", "hooks.py"), port=8001),
+    "gunicorn-project": Session(files=("gunicorn.conf.py",), table="project: gunicorn"),
     "from-uwsgi": Session(files=("uwsgi.ini",)),
     "from-granian": Session(),
     "from-waitress": Session(files=("production.ini",)),
     "from-mod-wsgi": Session(),
     "from-nginx-unit": Session(),
-    # http.md
-    "no-host": Session(),
     # status.md
     "status": Session(modules=("prometheus_client",)),
     # upgrading.md
@@ -67,8 +67,6 @@ SESSIONS = {
     "replaced": Session(start="tailrace shop:app --max-requests 2", before_log=("/", "/")),
     "delivery": Session(),
     "memory": Session(modules=("prometheus_client",)),
-    "settings": Session(),
     "in-use": Session(),
     "differences": Session(start="tailrace shop:app", before_log=("/bare", "/short")),
-    "other-servers": Session(),
 }
