@@ -300,7 +300,7 @@ def memory() -> Drawing:
         WIDTH - 2 * EDGE,
         62,
         f"{option('client_memory')}: {size(client)} for all of them",
-        "in a container, less; beyond it, the oldest",
+        "less in a small container; beyond it, the oldest",
         "incomplete requests get 503",
     )
     columns = (
@@ -330,7 +330,11 @@ def memory() -> Drawing:
                 f"one unfinished: 1/{part} of it",
             ),
             "beyond",
-            ("the thread waits", "for its client; cut after", f"{option('write_timeout')} ({write.default:g} s)"),
+            (
+                "the thread waits",
+                "for its client; stalled for",
+                f"{option('write_timeout')} ({write.default:g} s): cut",
+            ),
         ),
     )
     for x, (head, *steps) in zip((EDGE, 214), columns, strict=True):
