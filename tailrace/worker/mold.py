@@ -14,7 +14,6 @@ import os
 import select
 import signal
 import socket
-import threading
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -30,6 +29,7 @@ from tailrace.system.title import set_title
 from tailrace.worker import report
 from tailrace.worker.fork import Forked, fork
 from tailrace.worker.main import WorkerSetup
+from tailrace.worker.opened import Opened
 from tailrace.worker.report import READY, Failure
 from tailrace.worker.warmup import warm_up
 
@@ -115,15 +115,14 @@ def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
 
 def _prepared(settings: ServerSettings, setup: WorkerSetup) -> WorkerSetup:
     """The setup with the application, whose memory the workers can share. Raises LoadError."""
-    before = _sockets()
+    before = Opened.now()
     application = _loaded(settings, setup)
     # If hooks prepare each worker, the requests of the warm-up need them.
     is_warm = not setup.hooks.prepares_workers
     if is_warm:
         warm_up(application, settings)
-    _warn_of_threads()
-    _warn_of_connections(before)
     gc.collect()
+    Opened.now().warn_of_others_than(before)
     gc.freeze()
     return setup._replace(application=application, is_warm=is_warm)
 
@@ -137,52 +136,6 @@ def _loaded(settings: ServerSettings, setup: WorkerSetup) -> WSGIApplication:
     application = load.load(settings.app or "", factory=settings.factory)
     log.revive()
     return application
-
-
-def _warn_of_threads() -> None:
-    others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
-    if others:
-        log.logger.warning(
-            "--preload: the application has started threads (%s), which do not exist in the workers; start them in the "
-            "hook post_fork",
-            ", ".join(others),
-        )
-
-
-def _sockets() -> set[int]:
-    """The descriptors of this process that are sockets."""
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        # The folder itself is open only while it is listed.
-        with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
-                found.add(int(name))
-    return found
-
-
-def _warn_of_connections(before: set[int]) -> None:
-    """Names the servers to which the application is connected: workers must not share a connection.
-
-    before: the sockets that are not the application's.
-    """
-    peers = []
-    for descriptor in sorted(_sockets() - before):
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as found:
-            if found.type != socket.SOCK_STREAM:
-                # Such as the socket of a log.
-                continue
-            peer = found.getpeername()
-            if found.family == socket.AF_UNIX:
-                # A socket pair has no name and is no connection to a server.
-                peers += [str(peer)] if peer else []
-            else:
-                peers.append(f"{peer[0]}:{peer[1]}")
-    if peers:
-        log.logger.warning(
-            "--preload: the application has opened connections (to %s), which all workers would share; drop them in "
-            "the hook post_fork, and open others there",
-            ", ".join(peers),
-        )
 
 
 def _serve(

@@ -546,6 +546,49 @@ def test_connections_that_workers_would_share_are_named(operated, tmp_path):
         assert "opened connections" not in server.log
 
 
+CHANNELS = """
+import grpc
+CHANNEL = grpc.insecure_channel("127.0.0.1:9555")
+CLOSED = grpc.insecure_channel("127.0.0.1:9556")
+CLOSED.close()
+"""
+
+
+def test_grpc_channels_on_which_workers_could_not_call_are_named(operated, tmp_path):
+    pytest.importorskip("grpc")
+    write(tmp_path, "one", CHANNELS)
+    with operated() as server:
+        workers(server, 2)
+        assert "the application has opened gRPC channels (to 127.0.0.1:9555), on which calls may fail" in server.log
+        # A channel that is opened in each worker is not the mold's.
+        write(
+            tmp_path, "two", CHANNELS.replace("CHANNEL =", "def post_fork(worker):\n    global CHANNEL\n    CHANNEL =")
+        )
+        server.tell(signal.SIGHUP)
+        server.replaced()
+        assert server.log.count("gRPC channels") == 1
+
+
+def test_what_was_opened_before_the_mold_is_not_the_applications(operated, tmp_path):
+    """An agent that starts with Python opens it in the master, and starts its threads again in each fork."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, threading, time\n"
+        "def start():\n    threading.Thread(target=time.sleep, args=(600,), name='agent', daemon=True).start()\n"
+        "start()\nos.register_at_fork(after_in_child=start)\n"
+    )
+    write(
+        tmp_path,
+        "one",
+        "import threading\nNAMES = [each.name for each in threading.enumerate()]\nassert 'agent' in NAMES",
+    )
+    with Operated(
+        tmp_path, "app:app", "--preload", "--workers", "2", environment={"PYTHONPATH": str(tmp_path)}
+    ) as server:
+        workers(server, 2)
+        assert "has started threads" not in server.log
+        server.stop()
+
+
 def pss(pids):
     """Proportional memory in bytes: a page that n processes share counts 1/n in each."""
     texts = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in pids]
