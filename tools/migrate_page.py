@@ -34,8 +34,21 @@ $ tailrace migrate 'WEB_CONCURRENCY=4 exec gunicorn -k gthread --threads 8 mysit
 $ tailrace config          # check the result
 ```
 
-The source may also be a Procfile, a systemd unit, a Dockerfile, or a section of a file (`uwsgi.ini:production`). The
-command executes nothing: it parses `gunicorn.conf.py` without running it, and resolves placeholders and includes of
+If you give it a directory, it lists each line of the project that starts or installs another server, with its
+replacement and what you have to change by hand. It changes no file:
+
+```console
+$ tailrace migrate .
+```
+
+It finds Dockerfiles, systemd units, Procfiles, Compose files, shell scripts, `gunicorn.conf.py`, `uwsgi.ini` and
+requirements. Lines that it cannot convert, such as those of Kubernetes manifests, Helm charts and supervisord, are
+listed with file and line. The report quotes lines as they are, including any secrets. Folders such as `.git`, `.venv`
+and `node_modules` are skipped. [A worked example](coming-from/gunicorn.md#see-what-changes-in-your-project) shows the
+output.
+
+A single source may also be a Procfile, a systemd unit, a Dockerfile, or a section of a file (`uwsgi.ini:production`).
+The command executes nothing: it parses `gunicorn.conf.py` without running it, and resolves placeholders and includes of
 uWSGI files (`.ini`, `.yaml`, `.json`, `.xml`). It does not copy values of environment variables, which may be secrets.
 A comment on each setting gives its source line, and comments at the end list options without an equivalent. If
 `gunicorn.conf.py` defines hooks, a template for `hooks.py` follows. Warnings are also printed to standard error.

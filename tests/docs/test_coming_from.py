@@ -4,7 +4,7 @@ import re
 import signal
 
 import pytest
-from harness.pages import DOCS, codes, rows, sections, text_of
+from harness.pages import DOCS, blocks, codes, rows, sections, text_of
 from tailrace_tools.other_servers import find
 from tailrace_tools.other_servers.rows import Effect, Server
 
@@ -37,6 +37,13 @@ def test_options_are_those_of_the_table(page, server):
             assert entry is not None, spelling
             assert entry.row.effect is Effect.OPTION, spelling
             assert entry.row.ours in codes(ours), spelling
+
+
+def test_the_lines_of_the_project_are_those_that_the_command_prints():
+    page = DOCS / "coming-from/gunicorn.md"
+    (printed,) = [block.text for block in blocks(page) if block.marked("run") == "gunicorn-project"]
+    for name, theirs, ours in rows(page, "project: gunicorn"):
+        assert f"{name.strip('`')}:1\n  - {theirs.strip('`')}\n  + {ours.strip('`')}\n" in printed, name
 
 
 UNITS = {"": 1, "s": 1, "bytes": 1, "KiB": 1 << 10, "GiB": 1 << 30}

@@ -19,7 +19,7 @@ import pytest
 from docs.sessions import SESSIONS
 from docs.test_blocks import BLOCKS, simple_commands
 from harness.addresses import free_address
-from harness.pages import blocks
+from harness.pages import blocks, rows
 from harness.server import await_listening
 from harness.status import answer
 from harness.tools import need_module, need_tool
@@ -101,6 +101,8 @@ class Running:
         for block in blocks(page):
             if block.title in self.session.files:
                 (self.app / block.title).write_text(block.text)
+        for name, text, *_ in rows(page, self.session.table) if self.session.table else ():
+            (self.app / name.strip("`")).write_text(text.strip("`") + "\n")
         command = self.bin / "tailrace"
         command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tailrace "$@"\n')
         command.chmod(0o755)

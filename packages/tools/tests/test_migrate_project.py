@@ -113,7 +113,7 @@ PROJECTS = {
         },
         """\
             deploy/gunicorn.service:12
-              + ExecStart=/usr/bin/tailrace applicationname.wsgi --workers ${WORKERS} --threads 1 --access-log-format "%%(h)s
+              + ExecStart=/usr/bin/tailrace applicationname.wsgi --workers ${WORKERS} --threads 1 --access-log-format
               by hand: $WORKERS: check the value, which is now that of --workers
             1 place to change, 0 to look at. No file was changed.
         """,
