@@ -107,7 +107,7 @@ def entry(option: Option) -> str:
     limits = limitations(option)
     text = marked(option.help.removesuffix(" Repeatable.")) + (f" {option.details}" if option.details else "")
     line = " · ".join(facts) + (f". {limits}" if limits else "")
-    return f"\n### {option.name}\n\n{text}\n\n{line}\n"
+    return f"\n### {option.name}\n\n{text}<br>\n{line}\n"
 
 
 def conflict(option: Option, place: Place) -> bool:

@@ -39,6 +39,19 @@ def file(name):
     return found
 
 
+def site_of(name):
+    """The configuration of nginx; the page makes all but the first with sed."""
+    text = file("/etc/nginx/conf.d/shop.conf")
+    if name == "shop":
+        return text
+    (line,) = [line for block in blocks(PAGE) for line in block.text.splitlines() if line.startswith("$ sed ")]
+    words = shlex.split(line.removeprefix("$ ").partition(" | ")[0])
+    assert words.pop() == "/etc/nginx/conf.d/shop.conf"
+    made = subprocess.run(words, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert "shop" not in made
+    return made
+
+
 def here(text, root):
     """With this machine's paths."""
     return re.sub(r"/(srv|run)/(?=shop|blog)", rf"{root}/\1/", text)
@@ -65,7 +78,7 @@ def deployed(name, root):
     assert words[0] == f"{root}/srv/{name}/venv/bin/tailrace"
     socket = Address(path=f"{root}/run/{name}/tailrace.sock")
     front = free_address()
-    site = here(file(f"/etc/nginx/conf.d/{name}.conf"), root).replace("listen 80;", f"listen {front.bind};")
+    site = here(site_of(name), root).replace("listen 80;", f"listen {front.bind};")
     nginx = nginx_with(site)
     command = [sys.executable, "-m", "tailrace", *words[1:]]
     with Process(*command, address=socket, cwd=root / "srv" / name / "app") as server:
