@@ -124,16 +124,19 @@ PROJECTS = {
                 FROM python:3.13-slim
                 RUN pip install Flask gunicorn>=23,<24 && \\
                     pip cache purge
-                CMD exec gunicorn --bind :$PORT --workers 1 --threads 8 \\
+                ENV GRANIAN_PORT=80
+                CMD exec gunicorn --bind :$PORT --bind "$OTHER" --workers 1 --threads 8 \\
                     # comment
                     --timeout 0 main:app
             """
         },
         """\
-            Dockerfile:4
-              + CMD exec tailrace main:app --bind :$PORT
+            Dockerfile:5
+              + CMD exec tailrace main:app --bind :$PORT --bind $OTHER --trusted-proxies
             Dockerfile:2
               + RUN pip install Flask tailrace && \\
+            Dockerfile:4
+              by hand: Tailrace ignores GRANIAN_PORT: remove the line
         """,
     ),
     "ENTRYPOINT with CMD": (

@@ -148,10 +148,14 @@ def _refer(given: Given, others: dict[str, Any], references: dict[str, list[str]
         found = row.convert(given.written, others)
     except (Refused, ValueError, TypeError):
         return False
+    if row.convert is values.gunicorn_bind and ":" not in given.written:
+        # The variable has the port.
+        found = {"bind": given.written}
     for name, raw in found.items():
         if name in OF_SOCKETS:
             return False
-        references[name] = list(map(str, raw)) if isinstance(raw, list) else [str(raw)]
+        before = references.get(name, []) if is_list else []
+        references[name] = before + (list(map(str, raw)) if isinstance(raw, list) else [str(raw)])
     return True
 
 

@@ -228,7 +228,7 @@ class _Project:
             if is_package or (command_line.only_mentions(line) and " install" in line):
                 if _PACKAGE.search(line) and not re.match(r"(name|description|keywords)\b", line):
                     packages.append(_package(file, number, line))
-            elif variable := re.search(r"GUNICORN_CMD_ARGS(?=\s*[:=])", line):
+            elif variable := re.search(r"\b(GUNICORN_CMD_ARGS|(GRANIAN|UWSGI)_[A-Z_]+)(?=\s*[:=])", line):
                 reason = f"Tailrace ignores {variable[0]}: remove the line once its options are in the command"
                 unread.append(_Found(file, number, [line], by_hand=[reason]))
             elif _NAMED.search(line) and not (_ONLY_NAMES.match(line) or command_line.only_mentions(line)):
