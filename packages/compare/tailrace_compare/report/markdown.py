@@ -252,8 +252,9 @@ def goals(run: Run) -> str:
     for goal in run.goals:
         if not goal["met"]:
             key = goal["metric"]
-            title = columns[key].metric.title if key in columns else key
-            missed.setdefault(title, []).append(plain(f"{goal['goal']}: {goal['measured']}"))
+            title, _, metric = (columns[key].metric.title if key in columns else key).partition(": ")
+            told = f"{metric}, {goal['goal']}" if metric else goal["goal"]
+            missed.setdefault(title, []).append(plain(f"{told}: {goal['measured']}"))
     met = sum(bool(goal["met"]) for goal in run.goals)
     text = f"Tailrace meets {met} of its {len(run.goals)} goals."
     rows = [[plain(title), "<br>".join(told)] for title, told in missed.items()]
@@ -271,7 +272,11 @@ def notes(columns: dict[str, Column]) -> str:
                 said = "; ".join(cell.notes[:MAX_NOTES]) or reason(cell)
                 lines.setdefault(name, {}).setdefault(said, column.metric.short)
     said_by = {name: ". ".join(f"{short}: {said}" for said, short in told.items()) for name, told in lines.items()}
-    listed = "\n".join(f"- **{plain(name)}**: {plain(said)}." for name, said in said_by.items())
+    by_server: dict[str, list[str]] = {}
+    for name, said in said_by.items():
+        which = "" if name == recommended(name) else f"{AT_OUR_DEFAULTS.strip().replace('at', 'At', 1)}: "
+        by_server.setdefault(recommended(name), []).append(f"{which}{said}")
+    listed = "\n".join(f"- **{plain(name)}**: {plain('. '.join(said))}." for name, said in by_server.items())
     shares = others(columns)
     if not shares:
         return listed
@@ -307,11 +312,19 @@ def code(text: str) -> str:
 def commands(run: Run, data: str | None) -> str:
     """The version, the command, and the reason for the command of each server."""
     versions, lines, reasons = (run.document.get(key, {}) for key in ("versions", "commands", "reasons"))
-    rows = [
-        [plain(name), plain(versions.get(name) or "not installed"), code(lines[name]), plain(reasons.get(name, ""))]
-        for name in run.names()
-        if name in lines
-    ]
+    listed = [name for name in run.names() if name in lines]
+    rows = []
+    for server in dict.fromkeys(map(recommended, listed)):
+        # Both configurations of a server, one below the other.
+        both = [name for name in listed if recommended(name) == server]
+        rows.append(
+            [
+                plain(server),
+                plain(versions.get(both[0]) or "not installed"),
+                "<br>".join(code(lines[name]) for name in both),
+                "<br>".join(plain(reasons.get(name, "")) for name in both),
+            ]
+        )
     told = (
         "These commands run the application of one experiment, in the root of a checkout of the measured version."
         f"{f' [{data}]({data}) contains the application, commands and load of each experiment.' if data else ''}"
