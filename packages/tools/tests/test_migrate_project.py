@@ -239,11 +239,14 @@ PROJECTS = {
     "a settings file elsewhere": (
         {
             "start.sh": 'exec gunicorn -c conf/gunicorn.py -k gevent shop:app "$@" >> log 2>&1 # all\n',
+            "Dockerfile": 'FROM a\nRUN pip wheel uwsgi\nCMD ["uwsgi", "/opt/shop/conf/uwsgi.ini:live"]\n',
             "conf/gunicorn.py": "workers = 2\ntimeout = 9\n",
             "run.sh": "if true; then uwsgi --ini conf/uwsgi.ini:live --processes 3; fi\n",
             "conf/uwsgi.ini": "[uwsgi]\nmodule = no:app\n[live]\nmodule = shop:app\nthreads = 4\n",
         },
         """\
+            Dockerfile:3
+              + CMD ["tailrace", "shop:app", "--config", "/opt/shop/conf/tailrace.toml"]
             run.sh:1
               + if true; then tailrace shop:app --config conf/tailrace.toml --workers 3; fi
             start.sh:1
@@ -254,6 +257,8 @@ PROJECTS = {
               by hand: run `tailrace migrate conf/gunicorn.py > conf/tailrace.toml`
             conf/uwsgi.ini:live
               by hand: run `tailrace migrate conf/uwsgi.ini:live > conf/tailrace.toml`
+            Dockerfile:2
+              + RUN pip wheel tailrace
         """,
     ),
 }

@@ -18,6 +18,7 @@ from tailrace_tools.other_servers.rows import Name, Server
 
 _COMMANDS: Final = {
     "gunicorn": Server.GUNICORN,
+    "gunicorn.app.wsgiapp": Server.GUNICORN,
     "uwsgi": Server.UWSGI,
     "granian": Server.GRANIAN,
     "waitress-serve": Server.WAITRESS,
@@ -29,7 +30,7 @@ _MENTIONS: Final = re.compile(
     r"(pip3?|apt|apt-get|apk|yum|dnf|conda|echo|printf|pkill|killall|systemctl|service|supervisorctl|which|type|test|"
     r"\[\[?|cp|mv|rm|mkdir|ln|touch|chown|chmod|cat|tail|grep|cd|ls|kill|export|FROM|COPY|ADD)\s"
 )
-_INSTALLS: Final = re.compile(r"(\S+ ){1,3}(install|add)\s")
+_INSTALLS: Final = re.compile(r"(\S+ ){1,3}(install|add|wheel)\s")
 _SHELL: Final = re.compile(r"(.*/)?(ba|da|z|a|k)?sh")
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _OPERATOR: Final = re.compile(r"[<>|&;]+")
@@ -83,7 +84,12 @@ def check(text: str) -> None:
 
 def only_mentions(command: str) -> bool:
     """Whether a simple command names a server without starting it, such as `pip install gunicorn`."""
-    return (_MENTIONS.match(command) or _INSTALLS.match(command)) is not None
+    return _MENTIONS.match(command) is not None or installs(command)
+
+
+def installs(command: str) -> bool:
+    """Whether a simple command installs packages."""
+    return _INSTALLS.match(command) is not None
 
 
 def _of_shell(words: list[str]) -> str | None:

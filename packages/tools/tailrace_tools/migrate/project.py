@@ -65,6 +65,10 @@ _PACKAGE: Final = re.compile(
     re.IGNORECASE,
 )
 _EXTRAS: Final = ("gevent", "reload")
+# The path of a settings file.
+_ABSOLUTE: Final = re.compile(
+    r"(?P<flag>(?:-c|--config)(?:=|\s+)(?:file:)?)?(?<![\w.$}/-])(?P<path>/[\w./-]+\.\w+)(?![\w/])"
+)
 # Variables that Tailrace reads as the other servers do.
 _PLATFORM: Final = frozenset(option.platform_variable.name for option in OPTIONS if option.platform_variable)
 _NO_APPLICATION: Final = "no application is named"
@@ -193,6 +197,7 @@ class _Project:
 
     def _arguments(self, path: Path, line: Line, command: str, found: _Found) -> list[str]:
         """The arguments of `tailrace` for a server's command. Raises ConfigError."""
+        command, originals = self._local(command)
         for directory in (*([Path(line.directory)] if line.directory else []), path.parent, self.root):
             parsed = command_line.parse(command, line.variables, directory)
             if parsed.files:
@@ -200,8 +205,12 @@ class _Project:
         # Assignments in front of the command stay there.
         parsed.variables = [each for each in parsed.variables if f"{each}=" not in command]
         made = convert(parsed, keeps_references=True)
-        known, ours = set(), {}
-        for file in map(os.path.normpath, parsed.files):
+        files, known, ours = [], set(), {}
+        for each in parsed.files:
+            local = next((local for local in originals if each.startswith(local)), "")
+            here, there = originals.get(local, ("", ""))
+            file = os.path.normpath(here + each[len(local) :])
+            files.append(there + each[len(local) :])
             self.settings.setdefault(file, []).append(f"{found.file}:{found.number}")
             of_file = convert(main.read(file))
             known.update(show.warnings(of_file))
@@ -215,7 +224,23 @@ class _Project:
                 found.by_hand.append(
                     f"${', $'.join(unset)}: check the value, which is now that of {BY_NAME[name].flag}"
                 )
-        return rewrite.arguments(made, ours, parsed.files, directory)
+        return rewrite.arguments(made, ours, files, directory)
+
+    def _local(self, command: str) -> tuple[str, dict[str, tuple[str, str]]]:
+        """The command with the project's settings files instead of their paths in a container; and by the absolute path
+        of each such file, its path in the project and in the container."""
+        originals: dict[str, tuple[str, str]] = {}
+
+        def local(found: re.Match[str]) -> str:
+            parts = found["path"].split("/")[1:]
+            is_named = found["flag"] or found["path"].endswith(".ini")
+            for at in range(len(parts) if is_named and not os.path.exists(found["path"]) else 0):
+                if os.path.isfile(here := self.root.joinpath(*parts[at:])):
+                    originals[os.path.abspath(here)] = (str(here), found["path"])
+                    return f"{found['flag'] or ''}{shlex.quote(os.path.abspath(here))}"
+            return found[0]
+
+        return _ABSOLUTE.sub(local, command), originals
 
     def _rest(self, file: str, text: str, covered: set[int], *, is_package: bool) -> None:
         """Names the other lines that may start a server, or install one."""
@@ -225,7 +250,7 @@ class _Project:
             line = line.strip()
             if number in covered or line[:1] in ("", "#", ";") or line.startswith("//") or len(line) > _LONGEST:
                 continue
-            if is_package or (command_line.only_mentions(line) and " install" in line):
+            if is_package or command_line.installs(line):
                 if _PACKAGE.search(line) and not re.match(r"(name|description|keywords)\b", line):
                     packages.append(_package(file, number, line))
             elif variable := re.search(r"\b(GUNICORN_CMD_ARGS|(GRANIAN|UWSGI)_[A-Z_]+)(?=\s*[:=])", line):

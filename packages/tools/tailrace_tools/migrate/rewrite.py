@@ -19,7 +19,7 @@ from tailrace_tools.migrate.start_lines import Form, Line
 # From the command of a server to the arguments of `tailrace`.
 Arguments = Callable[[str], list[str]]
 
-SERVERS: Final = "gunicorn|uwsgi|granian|waitress-serve|waitress|mod_wsgi-express"
+SERVERS: Final = r"gunicorn(?:\.app\.wsgiapp)?|uwsgi|granian|waitress-serve|waitress|mod_wsgi-express"
 _SERVER: Final = re.compile(rf"""(?<![^\s"'/])({SERVERS})(?![^\s"'])""")
 # A simple command of a shell, up to an operator, a redirection or a comment.
 _COMMAND: Final = re.compile(
