@@ -15,18 +15,18 @@ from .addresses import Address
 PEER = os.environ.get("TAILRACE_TEST_PEER", "")
 
 
-def peer_command(application: str, address: Address, threads: int) -> list[str]:
+def peer_command(application: str, address: Address, threads: int, python: str = sys.executable) -> list[str]:
     """The command line that makes the peer serve `application`."""
     if PEER == "gunicorn":
         return [
-            *(sys.executable, "-m", "gunicorn", "-k", "gthread", "--threads", str(threads)),
+            *(python, "-m", "gunicorn", "-k", "gthread", "--threads", str(threads)),
             *("--limit-request-line", "8190", "-b", address.bind, application),
         ]
     if PEER == "waitress":
-        return [sys.executable, "-m", "waitress", f"--threads={threads}", f"--listen={address.bind}", application]
+        return [python, "-m", "waitress", f"--threads={threads}", f"--listen={address.bind}", application]
     if PEER == "granian":
         return [
-            *(sys.executable, "-m", "granian", "--interface", "wsgi", "--blocking-threads", str(threads)),
+            *(python, "-m", "granian", "--interface", "wsgi", "--blocking-threads", str(threads)),
             *("--host", address.host, "--port", str(address.port), application),
         ]
     raise RuntimeError(f"TAILRACE_TEST_PEER={PEER} is not known")

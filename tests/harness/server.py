@@ -32,7 +32,7 @@ class Server:
     """`tailrace APPLICATION --bind ADDRESS`, with every keyword an option: `threads=4` is `--threads 4`. Once it is
     made it listens, also on each `Address` among the options, such as `status=free_address()`.
 
-    stderr: where standard error goes, in place of `log`.
+    stderr: where standard error goes, in place of `log`. python: the interpreter of another environment.
     `process` is the one that was started, the master; `pid` is the one that serves. As a context manager it is stopped
     with SIGTERM at the end, and must end with status 0 and without a panic.
     """
@@ -47,15 +47,16 @@ class Server:
         pass_fds: Iterable[int] = (),
         stderr: int | None = None,
         open_files: int | None = None,
+        python: str = sys.executable,
         **options: object,
     ) -> None:
         self.address = address or free_address()
         if TLS and not PEER and "--bind" not in arguments:
             self.address = replace(self.address, is_encrypted=True)
         if PEER:
-            command = peer_command(application, self.address, int(str(options.get("threads", 16))))
+            command = peer_command(application, self.address, int(str(options.get("threads", 16))), python)
         else:
-            command = [sys.executable, "-m", "tailrace", application, *arguments]
+            command = [python, "-m", "tailrace", application, *arguments]
             if "--bind" not in arguments:
                 command += ["--bind", self.address.bind]
             if self.address.is_encrypted:
