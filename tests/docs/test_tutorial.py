@@ -39,15 +39,14 @@ def file(name):
     return found
 
 
-def site_of(name):
-    """The configuration of nginx; the page makes all but the first with sed."""
-    text = file("/etc/nginx/conf.d/shop.conf")
+def of_service(name, path):
+    """The file that a service has in place of that of `shop`: the page makes it with sed."""
+    text = file(path)
     if name == "shop":
         return text
-    (line,) = [line for block in blocks(PAGE) for line in block.text.splitlines() if line.startswith("$ sed ")]
-    words = shlex.split(line.removeprefix("$ ").partition(" | ")[0])
-    assert words.pop() == "/etc/nginx/conf.d/shop.conf"
-    made = subprocess.run(words, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
+    lines = [line.partition(" | ")[0] for block in blocks(PAGE) for line in block.text.splitlines()]
+    (words,) = [shlex.split(line)[1:] for line in lines if line.startswith("$ sed ") and line.endswith(f" {path}")]
+    made = subprocess.run(words[:-1], input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
     assert "shop" not in made
     return made
 
@@ -73,12 +72,12 @@ def deployed(name, root):
     """The service and the site of this name run; the address of nginx."""
     for folder in ("run", "srv"):
         (root / folder / name).mkdir(parents=True, exist_ok=True)
-    (line,) = re.findall(r"^ExecStart=(.*)$", file(f"/etc/systemd/system/{name}.service"), re.MULTILINE)
+    (line,) = re.findall(r"^ExecStart=(.*)$", of_service(name, "/etc/systemd/system/shop.service"), re.MULTILINE)
     words = shlex.split(here(line, root))
     assert words[0] == f"{root}/srv/{name}/venv/bin/tailrace"
     socket = Address(path=f"{root}/run/{name}/tailrace.sock")
     front = free_address()
-    site = here(site_of(name), root).replace("listen 80;", f"listen {front.bind};")
+    site = here(of_service(name, "/etc/nginx/conf.d/shop.conf"), root).replace("listen 80;", f"listen {front.bind};")
     nginx = nginx_with(site)
     command = [sys.executable, "-m", "tailrace", *words[1:]]
     with Process(*command, address=socket, cwd=root / "srv" / name / "app") as server:
