@@ -433,7 +433,7 @@ def test_apache_takes_it(block, tmp_path):
 @of("dockerfile")
 def test_an_image_has_instructions_that_there_are(block, tmp_path):
     parsed = need_module("dockerfile").parse_string(block.text)
-    known = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "EXPOSE", "CMD", "HEALTHCHECK", "ENV", "STOPSIGNAL"}
+    known = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "EXPOSE", "CMD", "HEALTHCHECK", "ENV", "STOPSIGNAL", "ENTRYPOINT"}
     assert {each.cmd.upper() for each in parsed} <= known
     (command,) = [each for each in parsed if each.cmd.upper() == "CMD"]
     assert command.json

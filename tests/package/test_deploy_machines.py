@@ -9,6 +9,7 @@ import sys
 
 from harness.addresses import free_address
 from harness.deployed import DEPLOY, deployed
+from harness.pages import DOCS, blocks
 from harness.programs import tailrace
 from harness.server import Server
 from harness.tools import need_module, need_tool
@@ -65,18 +66,24 @@ def test_the_image_serves_as_another_user_than_root():
     found = instructions()
     last = max(number for number, each in enumerate(found) if each.cmd == "FROM")
     values = {each.cmd: each for each in found[last:]}
-    user = int(values["USER"].value[0].partition(":")[0])
-    assert user
-    assert f"--uid {user} " in values["RUN"].value[0]
+    # `nonroot` of the distroless images.
+    assert values["USER"].value == ("65532:65532",)
     # The exec form: the master is process 1, and gets the signal of a stop.
     assert values["CMD"].json
     assert values["STOPSIGNAL"].value == ("SIGTERM",)
     found = settings_of(values["CMD"].value)
     assert {found["bind"], found["status"]} == {'[":8000"]', '":9000"'}
     assert set(values["EXPOSE"].value) == {"8000", "9000"}
-    # Every instruction that installs comes before the user changes.
-    order = [each.cmd for each in instructions()[last:]]
-    assert order.index("RUN") < order.index("USER") < order.index("CMD")
+    # There is no shell to run anything, and the entry point of the image would run Python.
+    assert "RUN" not in values
+    assert values["ENTRYPOINT"].value == ()
+
+
+def test_the_guide_shows_instructions_of_the_file():
+    (shown,) = [each for each in blocks(DOCS / "guides/containers.md") if each.title.startswith("Containerfile")]
+    file = [(each.cmd, each.flags, each.value) for each in instructions()]
+    guide = [(each.cmd, each.flags, each.value) for each in need_module("dockerfile").parse_string(shown.text)]
+    assert [each for each in file if each in guide] == guide
 
 
 def test_the_health_check_of_the_image_says_whether_the_server_is_ready(tmp_path):
