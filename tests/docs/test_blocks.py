@@ -51,6 +51,8 @@ PAGES = [
 LINKED = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 EVERY = pytest.mark.parametrize("block", BLOCKS, ids=str)
+# What starts a command with an agent, and the words before that command; tests/server/test_apm_agents.py runs them.
+AGENTS = {"newrelic-admin": ["run-program"], "opentelemetry-instrument": []}
 # Options of other programs, and of Tailrace's own commands, that the text names.
 OTHER_FLAGS = {
     *("--cpus", "--cpuset-cpus", "--memory"),
@@ -153,6 +155,8 @@ def check_command(words, directory, *, has_application=True):
     name, arguments_ = Path(words[0]).name, words[1:]
     if name == "tailrace":
         understood(arguments_, directory, has_application=has_application)
+    elif name in AGENTS and words[1 : len(AGENTS[name]) + 1] == AGENTS[name]:
+        return check_command(words[len(AGENTS[name]) + 1 :], directory, has_application=has_application)
     elif name == "make":
         assert set(arguments_) <= targets(), words
     elif name == "pip":
@@ -433,7 +437,19 @@ def test_apache_takes_it(block, tmp_path):
 @of("dockerfile")
 def test_an_image_has_instructions_that_there_are(block, tmp_path):
     parsed = need_module("dockerfile").parse_string(block.text)
-    known = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "EXPOSE", "CMD", "HEALTHCHECK", "ENV", "STOPSIGNAL", "ENTRYPOINT"}
+    known = {
+        "FROM",
+        "RUN",
+        "WORKDIR",
+        "COPY",
+        "USER",
+        "EXPOSE",
+        "CMD",
+        "HEALTHCHECK",
+        "ENV",
+        "STOPSIGNAL",
+        "ENTRYPOINT",
+    }
     assert {each.cmd.upper() for each in parsed} <= known
     (command,) = [each for each in parsed if each.cmd.upper() == "CMD"]
     assert command.json
