@@ -24,7 +24,7 @@ BENCH_PACKAGES := apache2=apache2-bin apxs=apache2-dev curl=curl haproxy=haproxy
 quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: alone-server alone-tools alone-compare help serve nightly test test-tools test-rust test-python coverage loom miri cross bench bench-packages comparison lint lint-rust lint-python structure format build build-ci coverage-python debian-packages fuzz fuzz-corpora wheel wheels docs clean release audit site
+.PHONY: alone-server alone-tools alone-compare help serve nightly test test-agents test-tools test-rust test-python coverage loom miri cross bench bench-packages comparison lint lint-rust lint-python structure format build build-ci coverage-python debian-packages fuzz fuzz-corpora wheel wheels docs clean release audit site
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -57,6 +57,9 @@ debian-packages:
 
 test-python: build-ci test-tools ## Run the tests of the package and of whole servers
 	tools/test_python.sh $(ARGS)
+
+test-agents: build-ci .venv/.test .venv/.agents ## Run the tests with large agents of APM services, and gRPC (installs them)
+	tools/test_python.sh tests/server/test_apm_agents.py tests/server/test_preload.py -k 'apm_agents or grpc'
 
 # In .venv, another package may hide a missing dependency.
 alone-server: ## Install the server alone, in a new environment, and run its tests (alone-tools, alone-compare: a package)
@@ -120,6 +123,7 @@ lint-python: build-ci .venv/.lint .venv/.test
 	$(BIN)/python tools/third_party.py --check
 	$(BIN)/python tools/description.py --check
 	$(BIN)/python tools/comparison_page.py --check
+	$(BIN)/python tools/compatibility.py --check
 	$(BIN)/python tools/check_promises.py
 
 format: .venv/.lint ## Format the sources
@@ -200,6 +204,6 @@ FIRST_PROFILE = $(if $(filter serve build bench comparison mutants,$(MAKECMDGOAL
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation $(addprefix --editable ,$(wildcard packages/*))
 	@touch $@
 
-.venv/.test .venv/.lint .venv/.release .venv/.audit .venv/.coverage .venv/.site .venv/.mutants: .venv/.%: pyproject.toml .venv/.made
+.venv/.test .venv/.lint .venv/.release .venv/.audit .venv/.coverage .venv/.site .venv/.mutants .venv/.agents: .venv/.%: pyproject.toml .venv/.made
 	$(BIN)/pip install --quiet --group $*
 	@touch $@

@@ -50,6 +50,11 @@ def suite(python: str) -> Step:
     return step
 
 
+def agents(log: IO[bytes]) -> bool:
+    """Runs the tests with agents that are too large for every change, in a clone, because one changes pytest."""
+    return _ran(log, ["make", "test-agents"], directory=_clone("agents"))
+
+
 def steady(log: IO[bytes]) -> bool:
     """Runs the Python tests again and again, beside builds, in a temporary folder full of what others have left."""
     failed, builds = 0, RESULTS / "builds"
@@ -88,9 +93,11 @@ def steps() -> dict[str, Step]:
     return {
         "gate": lambda log: _ran(log, [".ci/run"]),
         "loom": make("loom"),
+        "agents": agents,
         "long-tests": make("test-python", "ARGS=-n 4 --dist worksteal --nightly"),
         "wheels": make("wheels"),
         **{f"python{python}": suite(python) for python in os.environ.get("PYTHONS", "").split()},
+        "compatibility": lambda log: _ran(log, [sys.executable, "tools/compatibility.py", "--run"]),
         "coverage-python": make("coverage-python"),
         "steady": steady,
         "miri": make("miri"),
