@@ -11,12 +11,22 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 
-_PAGE: Final = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>The application does not load</title>
-<style>body{{font:16px/1.5 system-ui,sans-serif;margin:2em auto;max-width:60em;padding:0 1em}}
-pre{{background:#f4f4f4;color:#222;padding:1em;overflow-x:auto}}</style></head>
-<body><h1>The application does not load</h1><p>{message}</p><pre>{trace}</pre>
-<p>Save the file to try again, then reload this page.</p></body></html>
+# As on the error pages of the core (`crates/http/src/encode.rs`).
+_STYLE: Final = (
+    ":root{color-scheme:light dark}"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;overflow-wrap:anywhere}"
+    "pre{font-size:13px;padding:1em;border:1px solid;border-radius:6px;overflow:auto}"
+)
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>The application does not load</title>
+<style>{style}</style>
+<h1>The application does not load</h1>
+<p>{message}</p><pre>{trace}</pre>
+<p>Save the file to try again, then reload this page.</p>
+</html>
 """
 
 
@@ -26,7 +36,7 @@ def broken(error: TailraceError) -> WSGIApplication:
     import html
 
     trace = getattr(error, "user_traceback", "")
-    page = _PAGE.format(message=html.escape(str(error)), trace=html.escape(trace)).encode()
+    page = _PAGE.format(style=_STYLE, message=html.escape(str(error)), trace=html.escape(trace)).encode()
     text = f"The application does not load: {error}\n\n{trace}".encode()
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

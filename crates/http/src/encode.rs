@@ -529,12 +529,19 @@ pub fn error_page_length(status: u16, sentence_html: &str, facts: RequestFacts) 
     if facts.is_head { 0 } else { error_page(status, sentence_html).len() as u64 }
 }
 
+/// Style of the pages that Tailrace itself makes: light or dark as the reader prefers, and a long traceback scrolls
+/// inside its block. Short, since refusals are sent under attack. `tailrace/worker/broken.py` has a copy.
+const PAGE_STYLE: &str = ":root{color-scheme:light dark}\
+    body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;overflow-wrap:anywhere}\
+    pre{font-size:13px;padding:1em;border:1px solid;border-radius:6px;overflow:auto}";
+
 fn error_page(status: u16, sentence_html: &str) -> String {
     let title = format!("{status} {}", reason_phrase(status));
     let title = title.trim_end();
     format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<h1>{title}</h1>\n\
-         <div>{sentence_html}</div>\n</html>\n"
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
+         <style>{PAGE_STYLE}</style>\n<h1>{title}</h1>\n<div>{sentence_html}</div>\n</html>\n"
     )
 }
 

@@ -379,6 +379,8 @@ fn error_pages() {
     assert!(head.contains(&format!("\r\nContent-Length: {}", body.len())), "{head}");
     assert!(head.ends_with("\r\nConnection: close"), "{head}");
     assert!(body.contains("<h1>404 Not Found</h1>") && body.contains("No &lt;such&gt; thing."), "{body}");
+    // It is sent under attack, in one packet, and a browser needs nothing else for it.
+    assert!(body.len() < 500 && !body.contains("href") && !body.contains("src"), "{body}");
     assert!(!page(GET, 404).contains("Connection:"));
     assert!(!page(GET, 404).contains("Retry-After:") && page(GET, 503).contains("\r\nRetry-After: 1\r\n"));
     assert!(page(OLD_KEPT, 404).contains("\r\nConnection: keep-alive\r\n"));
