@@ -51,6 +51,9 @@ RECENT = {"slow": [ended()], "broken": [ended(target="/pay", ending="broken", ap
 ROWS = "Array.from(document.querySelectorAll('#flights tr.row'), row => row.innerText)"
 
 
+READINESS = "byId('readiness').className.trim()"
+
+
 def text(selector):
     return f"(document.querySelector({json.dumps(selector)})?.textContent ?? '')"
 
@@ -297,6 +300,12 @@ def test_slow_and_broken_responses_are_grouped_by_endpoint_with_where_their_time
     (broken,) = rows_of(browser, "broken")
     assert (broken[:2], broken[-1]) == (["GET /pay", "3"], "exception")
     browser.click("#slow .open", loads=False)
+    # A table: all names begin at one place and all values at another one, in each of its columns.
+    places = "Array.from(document.querySelectorAll('#slow .details dl:first-of-type > div'), row => ROW)"
+    row = "Array.from(row.children, cell => Math.round(cell.getBoundingClientRect().left))"
+    columns = {tuple(each) for each in browser.value(places.replace("ROW", row))}
+    assert 1 <= len(columns) <= 3, columns
+    assert len({value - name for name, value in columns}) == 1, columns
     first, second = browser.value("Array.from(document.querySelectorAll('#slow .details dl'), each => each.innerText)")
     facts = re.split(r"\s*\n\s*", first)
     named = dict(zip(facts[::2], facts[1::2], strict=True))
@@ -666,7 +675,7 @@ def test_a_viewer_too_many_says_so_until_a_place_is_free(browser, show):
     shown, address = show()
     others = [shown.pages.feed.viewer() for _ in range(feed.MAX_VIEWERS)]
     browser.open(f"{address.url}/")
-    watching(browser, f"{text('#link')} === 'too many viewers, trying again'", "it says so")
+    watching(browser, f"{text('#link')} === 'too many viewers, retrying'", "it says so")
     others[0].close()
     watching(browser, f"{text('#link')} === 'live'", "it is live")
 
@@ -691,11 +700,19 @@ def test_the_page_follows_a_server_that_ends_and_starts_again(browser, tmp_path)
         server.stop()
         watching(browser, f"{text('#link')}.startsWith('disconnected since ')", "it says that it is disconnected")
         assert browser.value("document.title").startswith("disconnected: ")
+        # Nothing is green, also after a click that draws the page again.
+        for _ in range(2):
+            assert browser.value(text("#readiness")) == "last known: ready"
+            assert browser.value(READINESS) == "chip"
+            assert browser.value("getComputedStyle(document.querySelector('main')).filter") == "grayscale(1)"
+            browser.click("#pause", loads=False)
         assert browser.value(text("#application")) == APP
     with Server(APP, address=at, status=status) as server:
         watching(browser, f"latest.master === {server.process.pid} && {text('#link')} === 'live'", "the new server")
         # Until its worker is ready, it says so.
         watching(browser, f"document.title === '{APP} · Tailrace'", "its title")
+        assert browser.value(text("#readiness")) == "ready"
+        assert browser.value(READINESS) == "chip good"
 
 
 def event(client):

@@ -177,6 +177,19 @@ def under_load(browser, show):  # noqa: F811
     return measured
 
 
+@pytest.mark.parametrize("width", [390, 1280, 1920, 2560])
+def test_the_head_of_the_page_begins_and_ends_where_the_content_does(browser, show, width):  # noqa: F811
+    _, address = loaded(show)
+    browser.emulate(width=width, height=900)
+    opened(browser, address)
+    watching(browser, "document.querySelectorAll('#flights tr.row').length > 9", "the requests in flight")
+    box = "document.querySelector('SELECTOR').getBoundingClientRect()"
+    edges = f"[Math.round({box}.left), Math.round({box}.right)]"
+    content = browser.value(edges.replace("SELECTOR", "#endpoints-section"))
+    for selector in (".bar", "#server", ".sections", "footer p"):
+        assert browser.value(edges.replace("SELECTOR", selector)) == content, selector
+
+
 @pytest.mark.nightly(gate=4)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(("width", "height"), [(360, 7300), (390, 6800), (768, 5400), (1280, 3100)])

@@ -43,9 +43,16 @@ function certificates({ certificates }) {
   return [["certificates", "certificate", said, left < 14 * 86400 ? "warn" : ""]];
 }
 
+// What the server said last, which is no news while it is not heard. found: null before its first state.
+function drawReadiness(found, isHeard) {
+  if (!found) return setChip(byId("readiness"), "", "unknown");
+  const said = found.ready ? "ready" : `not ready: ${found.reason}`;
+  if (!isHeard) return setChip(byId("readiness"), "", `last known: ${said}`);
+  setChip(byId("readiness"), found.ready ? "good" : found.draining ? "draining" : "bad", said);
+}
+
 function drawServer(found) {
   say(byId("application"), found.application);
-  setChip(byId("readiness"), found.ready ? "good" : found.draining ? "draining" : "bad", found.ready ? "ready" : `not ready: ${found.reason}`);
   const began = new Date(Date.parse(found.time) - found.uptime_seconds * 1000);
   const serving = found.workers.filter((worker) => worker.state === "serving").length;
   facts(byId("server"), [
@@ -94,7 +101,7 @@ const WORKER_COLUMNS = [
   { explain: "worker_rate", name: "requests/s", kind: "number", value: ({ rate: found }) => found, draw: (cell, { rate: found }) => say(cell, found === null ? "–" : rate(found).replace("/s", "")) },
   { explain: "worker_requests", name: "requests", kind: "number wide", value: counter("requests"), draw: (cell, { worker }) => say(cell, count(worker.counters.requests)) },
   { explain: "worker_rss", name: "memory", kind: "number", value: ({ worker }) => worker.rss_bytes, draw: (cell, { worker }) => say(cell, worker.rss_bytes === null ? "–" : bytes(worker.rss_bytes)) },
-  { explain: "worker_client_memory", name: "for clients", kind: "number wide", value: counter("client_memory"), draw: (cell, { worker }) => drawCount(cell, worker.counters.held, "", bytes) },
+  { explain: "worker_client_memory", name: "for clients", kind: "number wide", value: counter("client_memory"), draw: (cell, { worker }) => drawCount(cell, worker.counters.client_memory, "", bytes) },
   { explain: "worker_trouble", name: "problems", kind: "problems", isEmpty: ({ worker }) => !problems(worker).length, draw: drawProblems },
   { explain: "generation", name: "generation", kind: "number wide", value: ({ worker }) => worker.generation, draw: (cell, { worker }) => say(cell, String(worker.generation)) },
 ];

@@ -83,6 +83,7 @@ function addCharts(kinds) {
 function draw() {
   if (!latest || paused || document.hidden) return;
   document.querySelector("main").classList.remove("empty-yet");
+  drawReadiness(latest, !lost);
   drawServer(latest);
   drawCounters(latest);
   workers.draw(latest);
@@ -116,7 +117,10 @@ function connect() {
     samples.add(sample);
     latest = found;
     heard = performance.now();
-    lost = null;
+    if (lost) {
+      lost = null;
+      drawReadiness(latest, true);
+    }
     showLink();
     draw();
   });
@@ -132,15 +136,17 @@ async function lose() {
   clearTimeout(retry);
   retry = setTimeout(connect, RETRY + Math.random() * RETRY);
   showLink();
+  drawReadiness(latest, false);
   const isUp = await fetch("health").then((response) => response.ok, () => false);
-  if (isUp && lost) showLink("too many viewers, trying again");
+  if (isUp && lost) showLink("too many viewers, retrying");
 }
 
-function showLink(text) {
+// kind: for what is neither live nor lost.
+function showLink(text, kind) {
   document.body.classList.toggle("lost", lost !== null);
-  const said = text ?? (lost ? `disconnected since ${clock.format(lost)}, trying again` : paused ? "paused" : "live");
+  const said = text ?? (lost ? `disconnected since ${clock.format(lost)}, retrying` : paused ? "paused" : "live");
   say(byId("link"), said);
-  byId("link").className = `link ${lost ? "bad" : paused ? "draining" : "good"}`;
+  byId("link").className = `link ${kind ?? (lost ? "bad" : paused ? "draining" : "good")}`;
   if (lost && latest) document.title = `disconnected: ${latest.application} · Tailrace`;
 }
 
@@ -158,7 +164,11 @@ document.addEventListener("visibilitychange", () => {
       source = null;
     }, HIDDEN);
   } else if (source) draw();
-  else connect();
+  else {
+    connect();
+    // What is shown is old until the first state.
+    if (!lost) showLink("connecting", "");
+  }
 });
 
 // The controls.
