@@ -118,7 +118,7 @@ def test_keys_show_figures_endpoints_responses_and_idle_threads(top):
     top.shows("GET /sleeps")
     top.press("e")
     screen = top.shows("GET /nothing", "exception: ")
-    assert re.search(r"^ *\d\.\d{3} +1( +\d+\.\d\d){3} +1\.0 none +GET /nothing", screen, re.MULTILINE), screen
+    assert re.search(r"^ *GET /nothing *\n *\d\.\d{3} +1( +\d+\.\d\d){3} +1\.0 none\b", screen, re.MULTILINE), screen
     top.press("Escape")
     top.shows("GET /sleeps")
     top.press("s")

@@ -31,6 +31,9 @@ _HOLDS: Final = "running: GIL"
 _KEYS: Final = "Enter stack  e endpoints  s slow  ? help  1-6 sort  r reverse  i idle  q quit"
 # Characters that each column has beside its text.
 _PADDING: Final = 2
+# Characters beside a page that scrolls; and those that every page is made for.
+_SCROLLBAR: Final = 2
+_MIN_WIDTH: Final = 78
 
 
 @dataclass(frozen=True)
@@ -196,7 +199,7 @@ class Look:
         for row in self.rows(_BY_SECONDS, False, idle=True):
             _ = row.key, row.cells, row.stack
         for page in PAGES.values():
-            self.page(page)
+            self.page(page, _MIN_WIDTH)
 
     def heading(self, before: Look | None) -> str:
         """The application and the figures, as a line."""
@@ -208,10 +211,10 @@ class Look:
         said = dict.fromkeys(each["error"] or each["note"] for each in self.workers)
         return "\n".join(each for each in said if each)
 
-    def page(self, text: Callable[[Mapping[str, Any]], str]) -> str:
-        """One of PAGES, if the server's version has it."""
+    def page(self, text: Callable[[Mapping[str, Any], int], str], width: int) -> str:
+        """One of PAGES for a terminal of this width, if the server's version has it."""
         if "endpoints" in self.status:
-            return text(self.status)
+            return text(self.status, width)
         return f"Tailrace {self.status['version']} does not report this"
 
 
@@ -299,6 +302,8 @@ class Top(App[None]):
     def on_resize(self, _event: events.Resize) -> None:
         """Other widths of columns."""
         self.call_after_refresh(self._draw)
+        if isinstance(self.screen, Page):
+            self.screen.renew()
 
     def _ask(self) -> None:
         while not self._over.is_set():
@@ -382,7 +387,9 @@ class Top(App[None]):
         self.push_screen(Page(lambda: self._page("slow")))
 
     def _page(self, name: str) -> str:
-        return "the server has not responded yet" if self._look is None else self._look.page(PAGES[name])
+        if self._look is None:
+            return "the server has not responded yet"
+        return self._look.page(PAGES[name], max(_MIN_WIDTH, self.size.width - _SCROLLBAR))
 
     def on_data_table_row_selected(self, _event: DataTable.RowSelected) -> None:
         """The stack of the thread, as it is now, as long as it is shown."""
