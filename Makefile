@@ -24,7 +24,7 @@ BENCH_PACKAGES := apache2=apache2-bin apxs=apache2-dev curl=curl haproxy=haproxy
 quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: alone-server alone-tools alone-compare help serve nightly test test-agents test-tools test-rust test-python coverage loom miri cross bench bench-packages comparison lint lint-rust lint-python structure format build build-ci coverage-python debian-packages fuzz fuzz-corpora wheel wheels docs clean release audit site
+.PHONY: alone-server alone-tools alone-compare compatibility help serve nightly test test-agents test-tools test-rust test-python coverage loom miri cross bench bench-packages comparison lint lint-rust lint-python structure format build build-ci coverage-python debian-packages fuzz fuzz-corpora wheel wheels docs clean release audit site
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -71,6 +71,10 @@ test-tools: .venv/.test debian-packages
 
 nightly: .venv/.release ## Run the slow checks, for hours (STEPS="steady wheels": these alone)
 	PYTHONS="$(OTHER_PYTHONS)" $(BIN)/python tools/nightly.py $(STEPS)
+
+compatibility: build-ci .venv/.test ## Drive applications at their newest versions with their own clients (docs/compatibility.md)
+	@tools/debian-packages.sh 'the applications' git=git litmus=litmus
+	$(BIN)/python tools/compatibility.py --run $(ARGS)
 
 coverage-python: build-ci test-tools .venv/.coverage ## Print which lines of the packages the Python tests run
 	tools/coverage_python.sh $(ARGS)

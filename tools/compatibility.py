@@ -122,7 +122,8 @@ def drive(application: Application, programs: Path, folder: Path) -> dict[str, A
                 sys.stderr.write(server.log)
             requests = 0 if PEER else answer(status, "/status.json")["totals"]["requests"]  # type: ignore[no-untyped-call]
     except (OSError, pytest.fail.Exception) as error:
-        failure = failure or str(error)
+        print(error, file=sys.stderr)
+        failure = failure or "the server does not start, or does not end as it should"
     return {"driven": driven, "requests": requests, "failure": failure}
 
 
@@ -178,7 +179,7 @@ def page() -> str:
 def row_of(result: dict[str, Any]) -> str:
     """The row of an application."""
     driven = result["driven"]
-    did = ", ".join(driven) if len(driven) < 15 else f"{len(driven)} tests of its suite"
+    did = "; ".join(driven) if len(driven) < 15 else f"{len(driven)} tests of its suite"
     outcome = "passes"
     if result["failure"]:
         same = result["failure"] == result["gunicorn"]

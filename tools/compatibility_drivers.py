@@ -41,7 +41,6 @@ class Application:
     files: dict[str, str] = field(default_factory=dict)
     setup: tuple[tuple[str, ...], ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
-    options: dict[str, object] = field(default_factory=dict)
     why_one: str = ""
 
     @property
@@ -178,8 +177,6 @@ def wagtail(url: str) -> Iterator[str]:
         site.submit("/admin/documents/add/", {"file": ("a.txt", LARGE, "text/plain")}, title="Seeds")
         expect(site.get("/documents/1/a.txt").content == LARGE, "document")
         yield "document upload and download of 5 MB"
-        expect('name="password"' in site.submit("/admin/", to="/admin/logout/").text, "logout")
-        yield "logout"
 
 
 def pyramid(url: str) -> Iterator[str]:
@@ -224,7 +221,7 @@ def cherrypy(url: str) -> Iterator[str]:
         expect(site.post("/upload", files={"file": ("a.bin", LARGE)}).text == digest(LARGE), "upload")
         yield "upload of 5 MB"
         expect([site.page("/visits") for _ in range(5)] == ["1", "2", "3", "4", "5"], "file session")
-        yield "session in files, over both workers"
+        yield "session in files"
         part = site.get("/static/app.py", headers={"Range": "bytes=0-9"})
         expect((part.status_code, len(part.content)) == (206, 10), "staticdir")
         yield "staticdir with a range"
@@ -244,24 +241,21 @@ def zope(url: str) -> Iterator[str]:
         )
         expect(add.raise_for_status().is_success and site.get("/seeds").content == LARGE, "File")
         yield "upload and download of a 5 MB File"
-        binary = {"Content-Type": "application/octet-stream"}
         part = site.get("/seeds", headers={"Range": "bytes=100-199"})
         expect((part.status_code, part.content) == (206, LARGE[100:200]), "range")
         yield "range"
-        expect(
-            site.put("/seeds", content=LARGE[:99], headers=binary).is_success
-            and site.get("/seeds").content == LARGE[:99],
-            "PUT",
-        )
-        yield "PUT"
         product = "/manage_addProduct/PageTemplates/manage_addPageTemplate"
         text = '<p tal:repeat="id here/objectIds" tal:content="id"/>'
         site.post(product, data={"id": "ids", "title": "", "text": text, "submit": "Add"}).raise_for_status()
         expect("<p>seeds</p>" in site.page("/ids"), "page template")
         yield "page template"
-        site.post("/manage_delObjects", data={"ids:list": "seeds"}).raise_for_status()
-        expect(site.get("/seeds").status_code == 404, "delete")
+        site.post("/manage_delObjects", data={"ids:list": "ids"}).raise_for_status()
+        expect(site.get("/ids").status_code == 404, "delete")
         yield "delete"
+        binary = {"Content-Type": "application/octet-stream"}
+        answer = site.put("/seeds", content=LARGE[:99], headers=binary)
+        expect(answer.is_success and site.get("/seeds").content == LARGE[:99], "PUT, which seeks in wsgi.input")
+        yield "PUT"
 
 
 def litmus(url: str) -> Iterator[str]:
@@ -344,7 +338,8 @@ def git(url: str) -> Iterator[str]:
         Path(f"first/seeds/{number}").write_text(f"{number}\n")
         ran("git", "add", ".", directory="first")
         ran("git", *as_ceres, "commit", "--quiet", "-m", f"Sow {number} ä", directory="first")
-    ran("git", "push", "origin", "HEAD:refs/heads/main", directory="first")
+    traced = ran("git", "push", "origin", "HEAD:refs/heads/main", directory="first")
+    expect("Transfer-Encoding: chunked" in traced, "chunked")
     yield "git push of 20 MB, chunked"
     ran("git", "clone", "--branch", "main", f"{url}/seeds.git", "second")
     tips = {ran("git", "rev-parse", "HEAD", directory=each) for each in ("first", "second")}
@@ -358,9 +353,9 @@ def git(url: str) -> Iterator[str]:
     ran("git", "fetch", "--tags", "origin", "main", directory="first")
     same = ran("git", "rev-parse", "FETCH_HEAD", directory="first") == ran("git", "rev-parse", "v1", directory="second")
     expect(same, "fetch")
-    yield "git fetch, with a compressed request"
+    yield "git fetch"
     ran("git", "push", "origin", ":refs/tags/v1", directory="first")
-    expect("v1" not in ran("git", "ls-remote", "origin", directory="first"), "delete")
+    expect("refs/tags/v1" not in ran("git", "ls-remote", "origin", directory="first"), "delete")
     yield "delete a tag"
 
 
@@ -576,6 +571,7 @@ APPLICATIONS: Final = (
         "git",
         {"repositories.py": DULWICH},
         (("git", "init", "--bare", "--quiet", "seeds.git"),),
+        {"GIT_TRACE_CURL": "1", "GIT_TRACE_CURL_NO_DATA": "1"},
     ),
     Application(
         "moto",

@@ -97,7 +97,7 @@ def steps() -> dict[str, Step]:
         "long-tests": make("test-python", "ARGS=-n 4 --dist worksteal --nightly"),
         "wheels": make("wheels"),
         **{f"python{python}": suite(python) for python in os.environ.get("PYTHONS", "").split()},
-        "compatibility": lambda log: _ran(log, [sys.executable, "tools/compatibility.py", "--run"]),
+        "compatibility": make("compatibility"),
         "coverage-python": make("coverage-python"),
         "steady": steady,
         "miri": make("miri"),
