@@ -35,6 +35,7 @@ __all__ = [
     "Traces",
     "__version__",
     "check_access_log_format",
+    "check_origin",
     "check_request_id",
     "check_trusted_proxy",
     "end_with_parent",
@@ -76,6 +77,9 @@ def check_access_log_format(text: str, /) -> None:
 def log_destination_kind(text: str, /) -> str:
     """The kind of a destination of `--log` or `--access-log`: `stdout`, `stderr`, `file`, `syslog`, `journal` or
     `logging`. Raises ValueError, which says what is wrong and what is right."""
+
+def check_origin(entry: str, /) -> None:
+    """Checks an entry of the pages that may open a WebSocket. Raises ValueError, which says what is right."""
 
 def check_request_id(name: str, /) -> None:
     """Raises ValueError unless requests may have their id in a field of this name."""

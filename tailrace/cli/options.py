@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from tailrace._tailrace import (
     MAX_OPEN_FILES,
     check_access_log_format,
+    check_origin,
     check_request_id,
     check_trusted_proxy,
     log_destination_kind,
@@ -879,6 +880,20 @@ class OptionValues:
             "block."
         ),
         core="server_timing",
+    )
+    websocket_origins: tuple[str, ...] = option(
+        values.several(values.text("ORIGIN", check=check_origin), splits=True),
+        ("same",),
+        "Sites whose pages may open a WebSocket: origins, same or any. Repeatable.",
+        RESPONSES,
+        details=(
+            "If a page of any other site opens a WebSocket to your site, the browser sends your site's cookies, and "
+            "the origin of the page in `Origin`. `same` stands for pages whose origin is the request's `Host`. Other pages "
+            "get 403. Clients without `Origin` are not browsers and are not checked. See "
+            "[WebSockets](guides/websockets.md)."
+        ),
+        core="websocket_origins",
+        example=["same", "https://app.example.com"],
     )
     early_hints: bool = option(
         values.boolean(),

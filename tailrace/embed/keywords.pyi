@@ -116,6 +116,9 @@ class Keywords(TypedDict, total=False):
     server_timing: bool
     """Add a Server-Timing header, which browsers' developer tools show."""
 
+    websocket_origins: str | Sequence[str]
+    """Sites whose pages may open a WebSocket: origins, same or any. Repeatable."""
+
     early_hints: bool
     """Let the application send 103 Early Hints with environ['wsgi.early_hints']."""
 

@@ -1,19 +1,51 @@
-"""Takes the socket of a WebSocket request as simple-websocket does, which Flask-Sock and Flask-SocketIO use."""
+"""Takes over the connection of a WebSocket request, as libraries do, and echoes bytes without the frames of RFC 6455."""
+
+import socket
+import threading
+
+SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 
 
 def application(environ, start_response):
-    if environ["PATH_INFO"] == "/missing":
-        start_response("404 Not Found", [("Content-Length", "0")])
-        return []
-    if environ["PATH_INFO"] == "/broken":
+    path = environ["PATH_INFO"]
+    if path == "/offered":
+        offered = environ.get("werkzeug.socket")
+        text = f"{isinstance(offered, socket.socket)} {offered is environ.get('gunicorn.socket')} {offered!r}"
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [text.encode()]
+    if path == "/broken":
         raise ValueError("broken")
-    for key in ("werkzeug.socket", "gunicorn.socket", "eventlet.input"):
-        if key in environ:
-            raise AssertionError(key)
-    try:
-        raise RuntimeError("Cannot obtain socket from WSGI environment.")
-    except RuntimeError:
-        if environ["PATH_INFO"] == "/uncaught":
-            raise
-        start_response("500 Internal Server Error", [("Content-Length", "0")])
+    if path == "/late":
+        start_response("200 OK", [("Content-Length", "9")])(b"begun ")
+        try:
+            environ["werkzeug.socket"].recv(1)
+        except ConnectionError:
+            return [b"yes"]
+        return [b"no!"]
+    taken = environ["gunicorn.socket" if path == "/gunicorn" else "werkzeug.socket"]
+    taken.sendall(SWITCHING)
+    if path == "/raises":
+        raise ValueError("in the middle")
+    if path == "/refused":
+        raise ConnectionRefusedError("the database")
+    if path == "/engineio":
+        raise ConnectionError
+    if path == "/kept":
+        # A thread goes on reading, as that of simple-websocket does.
+        threading.Thread(target=taken.recv, args=(1,)).start()
         return []
+    if path == "/large":
+        taken.sendall(b"x" * 3_000_000)
+    else:
+        echo(taken)
+    environ["wsgi.errors"].write(f"{path}: the end was read, timeout {taken.gettimeout()}\n")
+    if path == "/gunicorn":
+        raise StopIteration
+    # As frameworks do, which know only responses.
+    start_response("200 OK", [("Content-Length", "7")])
+    return [b"ignored"]
+
+
+def echo(taken):
+    while received := taken.recv(4096):
+        taken.sendall(received)

@@ -1,23 +1,190 @@
-"""If the application tries to take the socket of a WebSocket request, the log says once why this fails, and what to
-use instead."""
+"""The application takes over the connection of a request for a WebSocket."""
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
 
 import pytest
+from harness.addresses import free_address
 from harness.server import Server
+from harness.status import metrics
+from server.probes import eventually
 
-ASKS = ("Upgrade: WebSocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
-SAID = "the client asked for a WebSocket, and the application answered 500. WebSockets are not supported here. Use long"
+ASKS = b"Host: shop.example\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n"
+PLACES = [(), ("--gevent",), ("--debug",), ("--preload",), ("https",)]
 
 
-@pytest.mark.parametrize("path", ["/echo", "/uncaught"])
-@pytest.mark.parametrize("arguments", [(), ("--gevent",), ("--debug",), ("--preload",)], ids=" ".join)
-def test_a_socket_that_the_application_cannot_take_is_named_once(arguments, path):
-    with Server("takes_socket:application", *arguments) as server:
-        # Neither of these tries to take a socket.
-        assert server.get("/missing", *ASKS).status == 404
-        assert server.get("/broken").status == 500
+def serving(*arguments, **options):
+    """A server. "https" among the arguments: its connections are encrypted."""
+    address = replace(free_address(), is_encrypted=True) if "https" in arguments else None
+    rest = [argument for argument in arguments if argument != "https"]
+    return Server("takes_socket:application", *rest, address=address, **options)
+
+
+def ask(server, request):
+    with server.client() as client:
+        return client.ask(request)
+
+
+def opened(server, path="/echo", more=b"", fields=b""):
+    """A client whose connection the application has taken over."""
+    client = server.client()
+    client.send(b"GET %s HTTP/1.1\r\n%s%s\r\n%s" % (path.encode(), ASKS, fields, more))
+    assert client.head().status == 101
+    return client
+
+
+@pytest.mark.parametrize("arguments", PLACES, ids=" ".join)
+def test_bytes_pass_in_both_directions_and_the_response_is_discarded(arguments):
+    with serving(*arguments) as server:
+        # What comes with the request is read first.
+        for path, more in (("/echo", b""), ("/echo", b"with it"), ("/gunicorn", b"")):
+            with opened(server, path, more) as client:
+                assert client.read(len(more)) == more
+                client.send(b"behind it")
+                assert client.read(9) == b"behind it"
+                large = bytes(range(256)) * 2000
+                for at in range(0, len(large), 16_000):
+                    client.send(large[at : at + 16_000])
+                    assert client.read(len(large[at : at + 16_000])) == large[at : at + 16_000]
+                client.finish_sending()
+                assert client.rest() == b""
+            assert server.logged(f"{path}: the end was read, timeout None")
+        with opened(server, "/large") as client:
+            assert client.rest() == b"x" * 3_000_000
+        # Others are answered as before.
+        assert ask(server, b"GET /offered HTTP/1.1\r\nHost: a\r\n\r\n").body == b"False True None"
+    assert "ERROR" not in server.log, server.log
+
+
+@pytest.mark.parametrize("arguments", PLACES, ids=" ".join)
+def test_a_request_whose_socket_is_not_used_is_answered_as_any_other(arguments):
+    with serving(*arguments) as server, server.client() as client:
         for _ in range(2):
-            assert server.get(f"{path}?room=1", *ASKS).status == 500
-        assert server.logged(f"WARNING: GET {path}?room=1: {SAID}")
-        # What follows in the log: the line would be before it.
-        assert server.get("/broken").status == 500
-    assert server.log.count(SAID) == 1
+            response = client.ask(b"GET /offered HTTP/1.1\r\n%s\r\n" % ASKS)
+            assert response.body == b"True True <the socket of a request; its use takes over the connection>"
+        assert client.ask(b"GET /late HTTP/1.1\r\n%s\r\n" % ASKS).body == b"begun yes"
+        assert client.ask(b"GET /broken HTTP/1.1\r\n%s\r\n" % ASKS).status == 500
+        before = len(os.listdir(f"/proc/{server.pid}/fd"))
+        for _ in range(5):
+            client.ask(b"GET /offered HTTP/1.1\r\n%s\r\n" % ASKS)
+        eventually(lambda: len(os.listdir(f"/proc/{server.pid}/fd")) <= before, "the sockets are closed")
+
+
+@pytest.mark.parametrize(
+    "request_head",
+    [
+        b"GET /offered HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n",
+        b"GET /offered HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
+        b"GET /offered HTTP/1.0\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"POST /offered HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 0\r\n\r\n",
+        b"GET /offered HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 1\r\n\r\na",
+    ],
+)
+def test_what_does_not_ask_for_a_web_socket_gets_no_socket(request_head):
+    with Server("takes_socket:application") as server, server.client() as client:
+        version = "1.0" if b"HTTP/1.0" in request_head else "1.1"
+        assert client.ask(request_head, version=version).body == b"False True None"
+
+
+@pytest.mark.parametrize("arguments", PLACES, ids=" ".join)
+def test_an_exception_after_the_take_over_is_logged_and_ends_the_connection(arguments):
+    with serving(*arguments) as server:
+        with opened(server, "/raises") as client:
+            assert client.rest() == b""
+        assert server.logged("ERROR: GET /raises: exception in the application, which had taken over the connection")
+        assert server.logged("ValueError: in the middle")
+        for path in ("/engineio", "/refused"):
+            with opened(server, path) as client:
+                assert client.rest() == b""
+        assert server.logged("ConnectionRefusedError: the database")
+        assert "GET /engineio: exception" not in server.log
+        assert ask(server, b"GET /offered HTTP/1.1\r\nHost: a\r\n\r\n").status == 200
+
+
+@pytest.mark.parametrize("arguments", [(), ("https",)], ids=" ".join)
+def test_a_thread_of_the_application_that_reads_on_gets_the_end(arguments):
+    with serving(*arguments, threads=2) as server:
+        # More than there may be at once.
+        for _ in range(5):
+            with opened(server, "/kept") as client:
+                assert client.rest() == b""
+
+
+def test_pages_of_other_sites_open_none_unless_their_origin_is_listed():
+    evil, app = b"Origin: https://evil.example\r\n", b"Origin: https://app.example\r\n"
+    with Server("takes_socket:application", "--websocket-origins", "same,https://app.example") as server:
+        opened(server, fields=b"Origin: https://shop.example\r\n").close()
+        opened(server, fields=app).close()
+        for fields in (evil, app + evil, b"Origin: null\r\n", b"Origin:\r\n"):
+            with server.client() as client:
+                refused = client.ask(b"GET /echo HTTP/1.1\r\n%s%s\r\n" % (ASKS, fields))
+                assert refused.status == 403 and b"may not open a WebSocket" in refused.body
+        # It is no concern of requests that do not ask for one.
+        assert server.get("/offered", "Origin: https://evil.example").status == 200
+    assert server.log.count("add https://evil.example to --websocket-origins") == 1
+    with Server("takes_socket:application", "--websocket-origins", "any") as server:
+        opened(server, fields=evil).close()
+
+
+def test_behind_a_trusted_proxy_the_host_that_it_states_counts():
+    arguments = ("--trusted-proxies", "127.0.0.1", "--forwarded-headers", "x-forwarded-host")
+    with Server("takes_socket:application", *arguments) as server:
+        fields = b"X-Forwarded-Host: front.example\r\nOrigin: https://front.example\r\n"
+        opened(server, fields=fields).close()
+
+
+def test_one_thread_is_kept_for_other_requests_and_the_count_is_shown():
+    status = free_address()
+    with Server("takes_socket:application", threads=3, status=status) as server:
+        clients = [opened(server) for _ in range(2)]
+        refused = ask(server, b"GET /echo HTTP/1.1\r\n%s\r\n" % ASKS)
+        assert refused.status == 503 and b"as many WebSockets" in refused.body
+        assert server.logged("2 WebSockets are open in this worker, and one thread is kept for other requests")
+        assert server.get("/offered").status == 200
+        assert metrics(status)["tailrace_web_sockets"] == 2
+        for client in clients:
+            client.close()
+        eventually(lambda: metrics(status)["tailrace_web_sockets"] == 0, "they are counted down")
+        opened(server).close()
+
+
+@pytest.mark.parametrize("arguments", [*PLACES, ("--gevent", "https")], ids=" ".join)
+def test_a_server_that_stops_ends_them_at_once(arguments):
+    with serving(*arguments, "--graceful-timeout", "100") as server:
+        with opened(server, more=b"a") as client:
+            assert client.read(1) == b"a"
+            server.send_signal(signal.SIGTERM)
+            assert client.rest() == b""
+        assert server.wait() == 0
+    assert "/echo: the end was read" in server.log
+
+
+def test_a_reload_ends_them_and_the_next_one_is_served_by_the_new_worker():
+    with Server("takes_socket:application", "--graceful-timeout", "100") as server:
+        (before,) = server.workers()
+        with opened(server, more=b"a") as client:
+            assert client.read(1) == b"a"
+            server.send_signal(signal.SIGHUP)
+            assert client.rest() == b""
+        eventually(lambda: server.workers() not in ([], [before]), "the old worker has ended")
+        opened(server).close()
+
+
+def test_it_is_no_slow_request_and_has_no_deadline_and_is_not_cancelled(tmp_path):
+    log = tmp_path / "access.log"
+    options = {"request_timeout": 0.2, "slow_request_log": 0.2, "cancel_on_disconnect": "all", "access_log": log}
+    with Server("takes_socket:application", access_log_format="{status} {ended}", **options) as server:
+        with opened(server) as client:
+            # Longer than both limits; what is due is looked at when other requests come.
+            for _ in range(3):
+                client.send(b"a")
+                assert client.read(1) == b"a"
+                assert server.get("/offered").status == 200
+                time.sleep(0.15)
+            client.abort()
+        eventually(lambda: "101 " in log.read_text(), "the request has ended")
+    assert "slow" not in server.log and "Traceback" not in server.log, server.log
+    assert log.read_text().count("101 complete\n") == 1 and "504" not in log.read_text()

@@ -51,6 +51,8 @@ pub struct RequestFraming {
     pub has_forwarded: bool,
     /// The last field that states when a proxy received the request ([`crate::request_start`]).
     pub start: Option<Span>,
+    /// The client wants to continue with the WebSocket protocol (RFC 6455 section 4.1).
+    pub web_socket: bool,
 }
 
 /// What a response is sent as. The status line and the fields have the form of HTTP/1.1 in each.
@@ -142,6 +144,7 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
     let mut expectation = Ok(false);
     let mut has_forwarded = false;
     let mut start = None;
+    let mut asks_web_socket = false;
     for field in &head.fields {
         let name = field.name.of(bytes);
         let value = field.value.of(bytes);
@@ -150,6 +153,7 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
             6 if name.eq_ignore_ascii_case(b"expect") => {
                 expectation = expectation.and_then(|so_far| expects(so_far, value))
             }
+            7 if name.eq_ignore_ascii_case(b"upgrade") => asks_web_socket |= value.eq_ignore_ascii_case(b"websocket"),
             10 if name.eq_ignore_ascii_case(b"connection") => connection.read(value),
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 set_once(&mut length, content_length(value)?, LENGTH_REPEATED)?;
@@ -184,7 +188,12 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
         Version::Http10 => (connection.keep_alive && !connection.close, false),
         Version::Http11 => (!connection.close, expectation? && waits),
     };
-    Ok(RequestFraming { body, keep_alive, expects_continue, host, has_forwarded, start })
+    let web_socket = asks_web_socket
+        && connection.upgrade
+        && head.version == Version::Http11
+        && head.method.of(bytes) == b"GET"
+        && body == BodyLength::None;
+    Ok(RequestFraming { body, keep_alive, expects_continue, host, has_forwarded, start, web_socket })
 }
 
 /// Reads the framing fields of a uwsgi packet whose fields have the names of HTTP. The proxy in front has applied the
@@ -218,7 +227,8 @@ pub fn packet_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Resu
         }
     }
     let host = if host.is_some() { target_host(bytes, head, host)? } else { head.authority };
-    Ok(RequestFraming { body, keep_alive: false, expects_continue: false, host, has_forwarded, start })
+    let (keep_alive, expects_continue, web_socket) = (false, false, false);
+    Ok(RequestFraming { body, keep_alive, expects_continue, host, has_forwarded, start, web_socket })
 }
 
 /// Whether this is the name of a field with the time at which a proxy received the request.
@@ -290,6 +300,7 @@ impl TransferCodings {
 struct ConnectionOptions {
     close: bool,
     keep_alive: bool,
+    upgrade: bool,
 }
 
 impl ConnectionOptions {
@@ -298,6 +309,7 @@ impl ConnectionOptions {
             let option = trim(option);
             self.close |= option.eq_ignore_ascii_case(b"close");
             self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            self.upgrade |= option.eq_ignore_ascii_case(b"upgrade");
         }
     }
 }

@@ -449,6 +449,12 @@ impl Record {
         self.over().saturating_duration_since(self.queued)
     }
 
+    /// True when the connection has left HTTP, as a WebSocket does (RFC 9110 section 15.2.2).
+    #[must_use]
+    pub fn has_left_http(&self) -> bool {
+        self.status == 101
+    }
+
     /// For how long the application has had the request.
     #[must_use]
     pub fn ran_for(&self) -> Duration {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, acceptfrom_with, getsockname, recv, send,
-    sendmsg, shutdown, sockopt,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, SocketType, acceptfrom_with,
+    getsockname, recv, send, sendmsg, shutdown, socketpair, sockopt,
 };
 
 /// The result of a read or a write on a non-blocking socket.
@@ -35,10 +35,11 @@ fn outcome(result: rustix::io::Result<usize>) -> Io {
     }
 }
 
-/// Reads what the socket has, at most `buffer.len()` bytes.
+/// Reads what the socket has, at most `buffer.len()` bytes. Does not wait, also where the application has made the socket
+/// a blocking one.
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Io {
     loop {
-        match recv(socket, &mut *buffer, RecvFlags::empty()) {
+        match recv(socket, &mut *buffer, RecvFlags::DONTWAIT) {
             Err(Errno::INTR) => {}
             other => return outcome(other.map(|(_, moved)| moved)),
         }
@@ -193,6 +194,32 @@ pub fn end_sending(socket: BorrowedFd<'_>) {
 /// Ends both directions at once: readers and writers of either side see it.
 pub fn shut_down(socket: BorrowedFd<'_>) {
     let _ = shutdown(socket, Shutdown::Both);
+}
+
+/// Ends the other direction; readers get what the peer has sent until now, and then end-of-file.
+pub fn end_receiving(socket: BorrowedFd<'_>) {
+    let _ = shutdown(socket, Shutdown::Read);
+}
+
+/// Has the system break the connection if the peer has vanished (after two minutes of silence), or if it accepts nothing
+/// for `time`. Does nothing for a UNIX socket, whose peer cannot vanish.
+pub fn watch_peer(socket: BorrowedFd<'_>, time: Duration) {
+    let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+    let _ = sockopt::set_socket_keepalive(socket, true)
+        .and_then(|()| sockopt::set_tcp_keepidle(socket, Duration::from_secs(60)))
+        .and_then(|()| sockopt::set_tcp_keepintvl(socket, Duration::from_secs(15)))
+        .and_then(|()| sockopt::set_tcp_keepcnt(socket, 4))
+        .and_then(|()| sockopt::set_tcp_user_timeout(socket, millis));
+}
+
+/// Two connected stream sockets: the first one blocks, the second one does not.
+///
+/// # Errors
+/// No descriptors left.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (first, second) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::io::ioctl_fionbio(&second, true)?;
+    Ok((first, second))
 }
 
 /// Makes the close of this socket a reset: a peer that reads until end-of-file sees an error instead.

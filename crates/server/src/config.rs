@@ -8,6 +8,7 @@ use tailrace_http::compression::CompressionRules;
 use tailrace_http::framing::is_safe;
 use tailrace_http::identity::{IdField, Sampling};
 use tailrace_http::limits::Limits;
+use tailrace_http::origin::Origins;
 use tailrace_http::proxy_protocol::Versions;
 use tailrace_http::query::QueryMasking;
 use tailrace_http::trust::Trust;
@@ -146,6 +147,8 @@ pub struct Config {
     pub request_timeout: Duration,
     /// Which requests are cancelled when their client has left.
     pub cancel: Cancellation,
+    /// The pages that may open a WebSocket.
+    pub origins: Origins,
     /// A request that has run for this long is reported; zero: none is.
     pub slow_request_log: Duration,
     /// Which values of query strings are hidden wherever requests are shown, except in the access log.
@@ -227,6 +230,7 @@ impl Default for Config {
             stream_body: false,
             request_timeout: Duration::ZERO,
             cancel: Cancellation::Never,
+            origins: Origins::default(),
             slow_request_log: Duration::ZERO,
             query_masking: QueryMasking::default(),
             max_queue: 2048,

@@ -33,9 +33,10 @@ pub use server::{AbortedRequest, Provided, Server};
 
 // Requests and their responses.
 pub use connection::backpressure::{WaitingCount, next_patience};
-pub use connection::exchange::{Client, Exchange, Short};
+pub use connection::exchange::{Client, Exchange};
+pub use connection::raw_socket::RawSocket;
 pub use connection::representation;
-pub use connection::response_stream::ResponseStream;
+pub use connection::response_stream::{ResponseStream, Short};
 pub use connection::send_handle::{RawConnection, SendHandle};
 pub use connection::transaction::Delegation;
 pub use executor::turn::Turn;

@@ -377,6 +377,10 @@ impl Host<Connection> for Server {
         self.parts.dispatcher.runners.release(runner);
     }
 
+    fn note_raw(&self, runner: RunnerId) {
+        self.parts.dispatcher.runners.note_raw(runner);
+    }
+
     fn show_sending(&self, packed: u64) -> Option<Sending> {
         self.parts.dispatcher.runners.show_sending(RunnerId::of_packed(packed))
     }
@@ -512,6 +516,7 @@ impl Server {
         let mut stats = context.counts.stats();
         (stats.threads, stats.greenlets_made) = executor.count();
         stats[Metric::Connections] = context.table.len() as u64;
+        stats[Metric::WebSockets] = context.raw_sockets.load(Ordering::SeqCst) as u64;
         stats[Metric::Running] = queue.running() as u64;
         stats[Metric::Queued] = queue.len() as u64;
         stats[Metric::Held] = memory.used() as u64;

@@ -69,6 +69,7 @@ mod call {
     pub(crate) mod target;
     pub(crate) mod thread_cache;
     pub(crate) mod waiting;
+    pub(crate) mod web_socket;
 }
 
 mod runtime {
@@ -136,6 +137,7 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PanicException", py.get_type::<PanicException>())?;
     module.add_function(wrap_pyfunction!(settings::check_access_log_format, module)?)?;
     module.add_function(wrap_pyfunction!(settings::log_destination_kind, module)?)?;
+    module.add_function(wrap_pyfunction!(settings::check_origin, module)?)?;
     module.add_function(wrap_pyfunction!(settings::check_trusted_proxy, module)?)?;
     module.add_function(wrap_pyfunction!(settings::check_request_id, module)?)?;
     module.add_function(wrap_pyfunction!(static_files::static_codings, module)?)?;

@@ -46,6 +46,8 @@ pub(crate) struct Connection {
     pub(crate) runner: RunnerOfConnection,
     /// The client has closed its sending direction, or its connection is broken.
     has_left: AtomicBool,
+    /// The application has taken over the connection.
+    is_raw: AtomicBool,
 }
 
 impl Connection {
@@ -67,6 +69,7 @@ impl Connection {
             deadline: Deadline::new(),
             runner: RunnerOfConnection::default(),
             has_left: AtomicBool::new(false),
+            is_raw: AtomicBool::new(false),
             shared,
         }))
     }
@@ -100,6 +103,21 @@ impl Connection {
     /// A thread that has read or written has noticed that the client has left.
     pub(crate) fn note_left(&self) {
         self.has_left.store(true, Ordering::SeqCst);
+    }
+
+    /// The application has taken over the connection. The application of a stopping server is told at once.
+    pub(crate) fn set_raw(&self) {
+        self.is_raw.store(true, Ordering::SeqCst);
+        if self.shared.is_stopping() {
+            self.end_raw_input();
+        }
+    }
+
+    /// The server is stopping: an application that has taken over the connection reads its end.
+    pub(crate) fn end_raw_input(&self) {
+        if self.is_raw.load(Ordering::SeqCst) {
+            self.socket().end_receiving();
+        }
     }
 
     /// True in a child that the application has forked: only the parent serves the client.

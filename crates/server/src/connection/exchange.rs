@@ -13,19 +13,13 @@ use tailrace_os::usage;
 
 use crate::connection::driver::{Connection, Task};
 use crate::connection::ownership::Owned;
-use crate::connection::response_stream::{Finish, ResponseStream};
+use crate::connection::raw_socket::{NoRawSocket, RawSocket};
+use crate::connection::response_stream::{Finish, ResponseStream, Short};
 use crate::connection::runner::RunnerId;
 use crate::connection::send_handle::{RawConnection, SendHandle};
 use crate::connection::state::Next;
 use crate::connection::transaction::{Delegation, Transaction};
 use crate::request::{Request, RequestBody};
-
-/// A body shorter than its `Content-Length`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Short {
-    /// Bytes promised and not sent.
-    pub missing: u64,
-}
 
 /// The client of a response.
 pub struct Client(Weak<Connection>);
@@ -310,15 +304,86 @@ impl Exchange {
     }
 
     fn finish_as(mut self, finish: Finish) -> Result<(), Short> {
-        let Some(mut response) = self.take() else { return Ok(()) };
-        if !response.complete() {
-            response.fail(500, Some("The server has no memory for the response."), finish);
-            return Ok(());
+        match self.take() {
+            Some(response) => response.finish_as(finish),
+            None => Ok(()),
         }
-        let produced = &response.transaction.response;
-        let (missing, ending) = (produced.body.missing(), produced.body.ending());
-        response.close(ending, finish);
-        if missing > 0 { Err(Short { missing }) } else { Ok(()) }
+    }
+
+    /// For a request that asks for a WebSocket: a socket by which the application can take over the connection, as long
+    /// as the response has not begun. `None`: it does not ask, or cannot have one.
+    ///
+    /// # Errors
+    /// The status and the sentence with which the request is to be refused. The log has the reason.
+    pub fn web_socket(&self) -> Option<Result<RawSocket, (u16, &'static str)>> {
+        let request = self.request();
+        if !request.framing.web_socket {
+            return None;
+        }
+        let connection = self.connection();
+        let warnings = &connection.shared.one_time_warnings;
+        let (refusal, line) = match self.check_origin() {
+            Err(origin) => (
+                (403, "Pages of this origin may not open a WebSocket here."),
+                warnings.foreign_origin(&self.request_line(), &origin),
+            ),
+            Ok(()) => match RawSocket::open(self.response()) {
+                Ok(socket) => return Some(Ok(socket)),
+                Err(NoRawSocket::Unfit) => return None,
+                Err(NoRawSocket::TooMany(most)) => (
+                    (503, "The server has as many WebSockets as it can serve."),
+                    warnings.too_many_web_sockets(&self.request_line(), most),
+                ),
+                Err(NoRawSocket::System(fault)) => (
+                    (503, "The server has no descriptor for a WebSocket."),
+                    Some(format!("{}: no socket for a WebSocket: {fault}", self.request_line())),
+                ),
+            },
+        };
+        if let Some(line) = line {
+            connection.host.log(Level::Warning, &line);
+        }
+        Some(Err(refusal))
+    }
+
+    /// Whether the page that asks for a WebSocket may have one.
+    ///
+    /// # Errors
+    /// Its origin.
+    fn check_origin(&self) -> Result<(), String> {
+        let request = self.request();
+        let host = request.peer.host.or(request.framing.host).map_or(&[][..], |host| host.of(&request.bytes));
+        let origins = &self.connection().shared.config.origins;
+        let fields = request.head.fields.iter();
+        let stated = fields.filter(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(b"origin"));
+        for field in stated {
+            let origin = field.value.of(&request.bytes);
+            if !origins.permit(origin, host) {
+                return Err(origin.escape_ascii().to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// The application takes over the connection: it has no deadline from now on, is not cancelled when its client
+    /// leaves, and no response can be sent. False: it cannot be taken over, and nothing was done.
+    pub fn take_over(&mut self, socket: &mut RawSocket) -> bool {
+        if self.is_forked_child() || !socket.take(self.response_mut()) {
+            return false;
+        }
+        self.set_deadline(None);
+        let ResponseStream { transaction, connection } = self.response();
+        if let Some(runner) = transaction.runner {
+            connection.host.note_raw(runner);
+        }
+        true
+    }
+
+    /// The application has returned, and with it ends the connection that it has taken over.
+    pub fn end_taken_over(mut self, socket: RawSocket) {
+        if let Some(response) = self.take() {
+            socket.end(response);
+        }
     }
 
     /// Sends a small error page (`status` 500, 502, ...) if the head was not sent, else breaks the connection visibly.

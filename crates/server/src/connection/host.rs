@@ -85,6 +85,10 @@ pub(crate) trait Host<C>: Send + Sync + 'static {
     /// deadline must not touch the connection any more.
     fn release(&self, runner: RunnerId);
 
+    /// The application has taken over the connection of the request that a runner runs: the request is neither slow nor
+    /// cancelled from now on.
+    fn note_raw(&self, runner: RunnerId);
+
     /// The runner waits for its client until the result is dropped; `None`: no scoreboard shows it. `packed`:
     /// [`RunnerId::packed`].
     fn show_sending(&self, packed: u64) -> Option<Sending>;

@@ -22,6 +22,7 @@ pub(crate) mod opening;
 pub(crate) mod owned;
 pub(crate) mod ownership;
 mod proxy_header;
+pub(crate) mod raw_socket;
 pub(crate) mod reclaim;
 pub(crate) mod refusal_log;
 pub mod representation;

@@ -1,4 +1,4 @@
-//! One-time warnings about untrusted forwarding headers and PROXY headers: a line for the log, with the remedy.
+//! One-time warnings, such as those about untrusted forwarding headers: a line for the log, with the remedy.
 //!
 //! Any thread.
 
@@ -35,7 +35,8 @@ pub(crate) struct OneTimeWarnings {
     header_refused: AtomicBool,
     speaks_tls: AtomicBool,
     too_many_connections: AtomicBool,
-    no_web_socket: AtomicBool,
+    foreign_origin: AtomicBool,
+    too_many_web_sockets: AtomicBool,
 }
 
 impl OneTimeWarnings {
@@ -90,15 +91,23 @@ impl OneTimeWarnings {
         Some(format!("{effect}. If it is your proxy, add {peer} to --trusted-proxies. This is logged once"))
     }
 
-    /// The application could not get the socket of a WebSocket request, and answered with this status. `name`: method
-    /// and target.
-    pub(crate) fn no_web_socket(&self, status: u16, name: impl FnOnce() -> String) -> Option<String> {
-        first(&self.no_web_socket).then(|| {
+    /// A page of another site has asked for a WebSocket.
+    pub(crate) fn foreign_origin(&self, request: &str, origin: &str) -> Option<String> {
+        first(&self.foreign_origin).then(|| {
             format!(
-                "{}: the client asked for a WebSocket, and the application answered {status}. WebSockets are not \
-                 supported here. Use long polling, or have the proxy route this path to another server. This is logged \
-                 once",
-                name()
+                "{request}: a page of {origin} may not open a WebSocket here, so it got 403. If it is yours, have the \
+                 proxy pass on the Host header that the browser sends, or add {origin} to --websocket-origins. This is \
+                 logged once"
+            )
+        })
+    }
+
+    /// All but one of the runners have a WebSocket.
+    pub(crate) fn too_many_web_sockets(&self, request: &str, most: usize) -> Option<String> {
+        first(&self.too_many_web_sockets).then(|| {
+            format!(
+                "{request}: {most} WebSockets are open in this worker, and one thread is kept for other requests, so it \
+                 got 503. Each WebSocket holds a thread: raise --threads, or use --gevent. This is logged once"
             )
         })
     }

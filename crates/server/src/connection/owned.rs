@@ -174,6 +174,11 @@ impl Owned<Connection> {
         lock(&self.state).pipelined().is_some_and(|pipelined| !pipelined.is_lost)
     }
 
+    /// The request is being answered: whether the client has sent more behind it.
+    pub(crate) fn has_received_more(&self) -> bool {
+        lock(&self.state).pipelined().is_some_and(|pipelined| !pipelined.is_empty())
+    }
+
     /// The request is answered: takes what the client has sent behind it.
     pub(crate) fn take_received(&self) -> Vec<u8> {
         lock(&self.state).pipelined().map(std::mem::take).map_or_else(Vec::new, |pipelined| pipelined.take().0)

@@ -29,6 +29,13 @@ use crate::response::producer::{CompressionContext, Position, Response, SendCont
 /// Interim responses that the client has not accepted may have at most this many bytes.
 const MAX_INTERIM: usize = 32 * 1024;
 
+/// A body shorter than its `Content-Length`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short {
+    /// Bytes promised and not sent.
+    pub missing: u64,
+}
+
 /// How the producer of a response leaves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
@@ -353,6 +360,21 @@ impl ResponseStream {
         let Some(after) = response.finish(&context, record, now) else { return false };
         self.connection.follow_up(after);
         true
+    }
+
+    /// Completes the response and gives the connection back.
+    ///
+    /// # Errors
+    /// [`Short`]: the connection is broken instead, since fewer bytes were sent than the head promised.
+    pub(crate) fn finish_as(mut self, finish: Finish) -> Result<(), Short> {
+        if !self.complete() {
+            self.fail(500, Some("The server has no memory for the response."), finish);
+            return Ok(());
+        }
+        let body = &self.transaction.response.body;
+        let (missing, ending) = (body.missing(), body.ending());
+        self.close(ending, finish);
+        if missing > 0 { Err(Short { missing }) } else { Ok(()) }
     }
 
     /// Ends the response and gives the connection back.

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, Read};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tailrace_http::framing::ResponseFormat;
 use tailrace_observe::record::Path;
 use tailrace_os::socket::Io;
 use tailrace_os::sync::lock;
@@ -68,19 +69,12 @@ impl SendHandle {
     /// Ends the response for all handles. Returns how many bytes its `Content-Length` promised and were not sent: the
     /// response is broken off then.
     pub fn end(&self) -> u64 {
-        let Some(mut response) = lock(&self.0).0.take() else { return 0 };
+        let Some(response) = lock(&self.0).0.take() else { return 0 };
         if response.connection.is_forked_child() {
             std::mem::forget(response);
             return 0;
         }
-        if !response.complete() {
-            response.fail(500, Some("The server has no memory for the response."), Finish::ByIo);
-            return 0;
-        }
-        let (missing, ending) =
-            (response.transaction.response.body.missing(), response.transaction.response.body.ending());
-        response.close(ending, Finish::ByIo);
-        missing
+        response.finish_as(Finish::ByIo).map_or_else(|short| short.missing, |()| 0)
     }
 }
 
@@ -151,16 +145,19 @@ impl ResponseStream {
         }
     }
 
+    /// True for a request after which a connection can leave HTTP.
+    pub(crate) fn may_upgrade(&self) -> bool {
+        let transaction = &self.transaction;
+        transaction.facts.format == ResponseFormat::Http11
+            && transaction.incoming.is_none()
+            && matches!(transaction.request.body, RequestBody::Empty)
+    }
+
     /// The connection leaves HTTP with this head, which is complete. Returns what the client has sent behind its
     /// request. `None`: it cannot, and nothing was done.
     pub(crate) fn upgrade(&mut self, head: &[u8]) -> Option<Vec<u8>> {
-        let has_body =
-            self.transaction.incoming.is_some() || !matches!(self.transaction.request.body, RequestBody::Empty);
-        if has_body
-            || self.transaction.delegation.is_some()
-            || !self.connection.has_all_received()
-            || !self.push_interim(head)
-        {
+        let may = self.may_upgrade() && self.transaction.delegation.is_none() && self.connection.has_all_received();
+        if !may || !self.push_interim(head) {
             return None;
         }
         // No page of a deadline may follow.

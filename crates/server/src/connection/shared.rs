@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) compression: Arc<Share>,
     /// Number of threads and greenlets that wait for slow clients.
     pub(crate) waiting: Arc<AtomicUsize>,
+    /// Number of sockets by which the application has taken over connections, or can.
+    pub(crate) raw_sockets: Arc<AtomicUsize>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) one_time_warnings: OneTimeWarnings,
     pub(crate) refusal_log: RefusalLog,
@@ -84,6 +86,7 @@ impl Shared {
             compression: Share::new(disk.clone()),
             disk,
             waiting: Arc::default(),
+            raw_sockets: Arc::default(),
             counts: Arc::default(),
             one_time_warnings: OneTimeWarnings::default(),
             refusal_log: RefusalLog::default(),

@@ -118,6 +118,11 @@ impl Pipelined {
         (self.bytes, self.unread)
     }
 
+    /// True when no bytes were received.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// No bytes, but the socket may contain some.
     fn unread() -> Self {
         Self { unread: true, ..Self::default() }

@@ -108,7 +108,7 @@ struct Slot {
     serial: AtomicU64,
     /// The request has a deadline, so that `timed` is there.
     armed: AtomicBool,
-    /// The last request of it that was reported as slow. Only the I/O side uses it.
+    /// The last request of it that was reported as slow, or that never is.
     slow: AtomicU64,
     /// When its deadline came; see [`Slot::overdue_since`].
     overdue: AtomicU64,
@@ -293,6 +293,14 @@ impl RunnerTable {
         {
             timed.task.connection = None;
         }
+    }
+
+    /// The application has taken over the connection of the request: it is not reported as slow, nor interrupted because
+    /// its client has left, which it reads itself.
+    pub(crate) fn note_raw(&self, runner: RunnerId) {
+        let slot = &self.slots[runner.slot];
+        slot.slow.store(runner.serial, Ordering::Relaxed);
+        slot.leaving.store(true, Ordering::Release);
     }
 
     /// Why the request that the runner runs was interrupted, or may have been.

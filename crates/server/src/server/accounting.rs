@@ -8,7 +8,6 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use tailrace_http::identity::id_text;
-use tailrace_http::request_head::Field;
 use tailrace_observe::access_log::{AccessLog, Destination, Lines};
 use tailrace_observe::allowance::Allowance;
 use tailrace_observe::deliveries::DeliveryCounts;
@@ -64,7 +63,8 @@ impl ResponseCounts {
     }
 
     fn count(&self, request: &Request, record: &Record, is_chunked: bool, clock: &Clock) {
-        let times = self.deliveries.count(record);
+        // A WebSocket is no response: its hours would hide the milliseconds of others.
+        let times = if record.has_left_http() { None } else { self.deliveries.count(record) };
         if let (Some(times), Some((endpoints, recent))) = (times, &self.shown) {
             let (method, path) = (request.head.method.of(&request.bytes), request.head.path.of(&request.bytes));
             let is_slow = recent.note(&request.shown(), record, &times, || clock.monotonic_of(clock.peek()));
@@ -156,11 +156,8 @@ impl Accounting {
             self.deliver(&transaction.request, &entry);
         }
         let slow = self.context.config.slow_request_log;
-        if !slow.is_zero() && transaction.record.ran_for() >= slow {
+        if !slow.is_zero() && !transaction.record.has_left_http() && transaction.record.ran_for() >= slow {
             self.log_slow(&transaction.request, &transaction.record);
-        }
-        if transaction.record.status >= 500 && transaction.record.started.is_some() {
-            self.name_web_socket(&transaction.request, transaction.record.status);
         }
         if let Some(follower) = &transaction.follower {
             *lock(follower) = transaction.record;
@@ -169,24 +166,6 @@ impl Accounting {
             log.write(&entry);
         }
         with_pool(|pool| pool.give(transaction));
-    }
-
-    /// An application that looks for the socket of a WebSocket in `environ` does not find it. Its own exception does
-    /// not say why.
-    #[cold]
-    fn name_web_socket(&self, request: &Request, status: u16) {
-        let is_one = |field: &Field| {
-            field.name.of(&request.bytes).eq_ignore_ascii_case(b"upgrade")
-                && field.value.of(&request.bytes).eq_ignore_ascii_case(b"websocket")
-        };
-        if request.head.fields.iter().any(is_one)
-            && let Some(message) = self
-                .context
-                .one_time_warnings
-                .no_web_socket(status, || request.name(self.context.config.query_masking).to_string())
-        {
-            self.application.log(Level::Warning, &message);
-        }
     }
 
     /// Gives the record of a response to the application, with its line of the access log if that goes there.

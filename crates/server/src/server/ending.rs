@@ -41,6 +41,10 @@ pub(super) enum Drained {
 /// Makes the server drain, for at most `graceful`. May be called again with a shorter time.
 pub(super) fn stop(context: &Context, graceful: Duration) {
     context.lifecycle.stop(context.clock.now().saturating_add(millis(graceful)));
+    // Here, because a server on a single thread is inside of such an application.
+    for connection in context.table.all() {
+        connection.end_raw_input();
+    }
     context.poller.wake();
 }
 

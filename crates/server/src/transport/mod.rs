@@ -8,8 +8,8 @@ pub(crate) mod tls;
 #[path = "no_tls.rs"]
 pub(crate) mod tls;
 
-use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
+use std::io::{self, IoSlice};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,6 +94,22 @@ pub(crate) trait Transport: Send + Sync {
 
     /// Ends both directions at once.
     fn shut_down(&self);
+
+    /// Ends the direction from the client: readers get what it has sent, and then the end.
+    fn end_receiving(&self) {}
+
+    /// A duplicate of the socket, by which another party reads and writes from now on; both directions end when the
+    /// connection is closed, whoever has duplicates then. `None`: the bytes of the socket are not those of the connection.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    fn lend(&self) -> Option<io::Result<OwnedFd>> {
+        None
+    }
+
+    /// Has the system find out when the client has vanished, or accepts nothing for `write_timeout`, although nobody
+    /// measures that.
+    fn watch_peer(&self, _write_timeout: Duration) {}
 
     /// Breaks the connection at once, in a way that the client sees.
     fn abort(&self);

@@ -1,8 +1,8 @@
 //! A connection without encryption: a TCP or UNIX stream socket.
 
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tailrace_observe::probes;
@@ -20,12 +20,14 @@ pub(crate) struct Plain {
     socket: Unshared,
     /// See [`Transport::set_low_water`].
     low_water: AtomicU32,
+    /// The application may have a duplicate of the socket.
+    is_lent: AtomicBool,
 }
 
 impl Plain {
     /// Takes over the connected, non-blocking socket of the connection with this key.
     pub(crate) fn new(socket: OwnedFd, key: u64) -> Self {
-        Self { key, socket: Unshared::new(socket), low_water: AtomicU32::new(1) }
+        Self { key, socket: Unshared::new(socket), low_water: AtomicU32::new(1), is_lent: AtomicBool::new(false) }
     }
 
     fn wrote(&self, moved: Io) -> Io {
@@ -84,6 +86,20 @@ impl Transport for Plain {
         self.with(socket::shut_down);
     }
 
+    fn end_receiving(&self) {
+        self.with(socket::end_receiving);
+    }
+
+    fn lend(&self) -> Option<io::Result<OwnedFd>> {
+        let lent = self.socket.here()?.try_clone_to_owned();
+        self.is_lent.store(true, Ordering::Relaxed);
+        Some(lent)
+    }
+
+    fn watch_peer(&self, write_timeout: Duration) {
+        self.with(|descriptor| socket::watch_peer(descriptor, write_timeout));
+    }
+
     fn abort(&self) {
         self.with(socket::abort);
     }
@@ -99,7 +115,10 @@ impl Transport for Plain {
 
 impl Drop for Plain {
     fn drop(&mut self) {
-        if process::has_forked() {
+        if self.is_lent.load(Ordering::Relaxed) {
+            // The application may keep its duplicate, and read from it.
+            self.shut_down();
+        } else if process::has_forked() {
             // A child that the application forked may hold the socket as well, and the client would wait for its end.
             self.end_sending();
         }

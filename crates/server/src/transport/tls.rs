@@ -671,6 +671,14 @@ impl Transport for Tls {
         let _ = session.flush(socket);
     }
 
+    fn end_receiving(&self) {
+        self.plain.end_receiving();
+    }
+
+    fn watch_peer(&self, write_timeout: Duration) {
+        self.plain.watch_peer(write_timeout);
+    }
+
     fn shut_down(&self) {
         self.is_cut.store(true, Ordering::Relaxed);
         self.plain.shut_down();

@@ -22,12 +22,13 @@ use crate::call::error_page::{escape, traceback_page};
 use crate::call::exception_policy::ExceptionPolicy;
 use crate::call::input::Input;
 use crate::call::logged_variables::LoggedVariables;
-use crate::call::response::{ResponseState, WsgiResponse};
+use crate::call::response::{ResponseState, TakenOver, WsgiResponse};
 use crate::call::rest::IterableRest;
 use crate::call::start_response::StartResponse;
 use crate::call::subscriptions::Subscriptions;
 use crate::call::surplus::SurplusWarnings;
 use crate::call::thread_cache::ThreadCache;
+use crate::call::web_socket::{self, OfferedSocket};
 use crate::ffi;
 use crate::ffi::context::EnteredContext;
 use crate::ffi::references::are_only;
@@ -44,6 +45,8 @@ pub(crate) struct WsgiApplication {
     logged: LoggedVariables,
     /// Tracebacks are shown to the client.
     debug: bool,
+    /// It runs in greenlets.
+    is_gevent: bool,
     subscriptions: Arc<Subscriptions>,
     /// It has been logged that the application returned `bytes`.
     warned_of_bare_bytes: AtomicBool,
@@ -59,12 +62,19 @@ pub(crate) struct CallingRunner<'a> {
 }
 
 impl WsgiApplication {
-    pub(crate) fn new(callable: Py<PyAny>, environs: EnvironMaker, logged: LoggedVariables, debug: bool) -> Self {
+    pub(crate) fn new(
+        callable: Py<PyAny>,
+        environs: EnvironMaker,
+        logged: LoggedVariables,
+        debug: bool,
+        is_gevent: bool,
+    ) -> Self {
         Self {
             callable,
             environs,
             logged,
             debug,
+            is_gevent,
             subscriptions: Arc::default(),
             warned_of_bare_bytes: AtomicBool::new(false),
             surplus: SurplusWarnings::default(),
@@ -131,12 +141,35 @@ impl WsgiApplication {
         let in_use = InUse { start_response: Some(start_response), py };
         let Some(start_response) = &in_use.start_response else { return ControlFlow::Continue(()) };
         let state = start_response.state();
-        state.begin(py, WsgiResponse { exchange, started: false, gone: false });
+        let socket = exchange.web_socket();
+        let offered = match socket {
+            None => {
+                state.begin(py, WsgiResponse { exchange, started: false, gone: false, socket: None });
+                None
+            }
+            Some(Err((status, sentence))) => {
+                exchange.fail(status, Some(sentence));
+                return ControlFlow::Continue(());
+            }
+            Some(Ok(socket)) => match OfferedSocket::offer(&environ, start_response.bound(py), &socket, self.is_gevent)
+            {
+                Ok(offered) => {
+                    state.begin(py, WsgiResponse { exchange, started: false, gone: false, socket: Some(socket) });
+                    Some(offered)
+                }
+                Err(error) => {
+                    self.fail(py, exchange, &error, policy);
+                    return ControlFlow::Continue(());
+                }
+            },
+        };
         self.environs.add_functions(&environ, start_response.environ_functions());
 
         // Values that the application sets in context variables end with the request.
         let context = enter_context(py);
         let (iterable, outcome) = match call(self.callable.bind(py), [environ.as_any(), start_response.callable(py)]) {
+            // There is no response: the application has used the connection itself.
+            Ok(iterable) if offered.is_some() && state.is_taken_over(py) => (Some(iterable), Ok(Delivered::Well)),
             Ok(iterable) => {
                 let outcome = deliver(py, state, &iterable);
                 // The application may also have forked where its objects were asked for something, such as an iterator.
@@ -164,7 +197,14 @@ impl WsgiApplication {
             state.note_cancelled(py);
         }
         state.unsubscribe(py);
-        if let Some(outcome) = outcome {
+        if let Some(offered) = offered
+            && let Err(error) = offered.withdraw()
+        {
+            log::log(py, Level::Error, "the socket of a request could not be closed", Some(&error));
+        }
+        if let Some(taken_over) = state.end_taken_over(py) {
+            self.end_taken_over(py, taken_over, &environ, outcome.and_then(Result::err), policy);
+        } else if let Some(outcome) = outcome {
             self.end(py, start_response, &environ, outcome, policy);
         }
         if let Some(iterable) = iterable {
@@ -240,6 +280,32 @@ impl WsgiApplication {
             state.set_variables(py, self.logged.read(environ));
         }
         self.finish(py, state, outcome, policy);
+    }
+
+    /// Ends the connection that the application has taken over. `error`: what it has raised.
+    fn end_taken_over(
+        &self,
+        py: Python<'_>,
+        taken_over: TakenOver,
+        environ: &Bound<'_, PyDict>,
+        error: Option<PyErr>,
+        policy: &dyn ExceptionPolicy,
+    ) {
+        let TakenOver { mut exchange, socket } = taken_over;
+        if !self.logged.is_empty() {
+            exchange.set_variables(self.logged.read(environ));
+        }
+        let error = error.filter(|error| !web_socket::is_expected(py, error));
+        let request = error.as_ref().map(|_| exchange.request_line());
+        exchange.end_taken_over(socket);
+        if let (Some(error), Some(request)) = (error, request) {
+            if policy.ends_server(py, &error) {
+                policy.end_server(py, &error);
+            } else {
+                let message = format!("{request}: exception in the application, which had taken over the connection");
+                log::log(py, Level::Error, &message, Some(&error));
+            }
+        }
     }
 
     /// Finishes the response. Where the application has failed, responds with an error or breaks the connection.

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use tailrace_observe::record::{Ending, Record};
 use tailrace_os::process::Process;
-use tailrace_server::{Client, Exchange, Position, Sent};
+use tailrace_server::{Client, Exchange, Position, RawSocket, Sent};
 
 use crate::call::headers::LastHead;
 use crate::call::kept_block::KeptBlock;
@@ -36,6 +36,8 @@ pub(crate) struct WsgiResponse {
     pub(crate) started: bool,
     /// The client has left: what is sent from now on is dropped.
     pub(crate) gone: bool,
+    /// By which the application can take over the connection.
+    pub(crate) socket: Option<RawSocket>,
 }
 
 impl WsgiResponse {
@@ -96,6 +98,12 @@ pub(crate) fn keeps_interpreter(exchange: &Exchange, length: usize) -> bool {
     length < LARGE || waiting::here().keeps_interpreter(exchange)
 }
 
+/// What is left of a request whose application has taken over the connection.
+pub(crate) struct TakenOver {
+    pub(crate) exchange: Exchange,
+    pub(crate) socket: RawSocket,
+}
+
 /// Where the response is.
 enum ResponsePhase {
     /// There is none: no request runs, or its response is finished.
@@ -106,6 +114,8 @@ enum ResponsePhase {
     Taken,
     /// Taken out, and the request has ended meanwhile: the response is dropped when it is put back.
     Abandoned,
+    /// There is none: the application has taken over the connection.
+    TakenOver(TakenOver),
 }
 
 /// The state that `start_response`, `write` and the functions in `environ` are bound to.
@@ -196,7 +206,7 @@ impl ResponseState {
     }
 
     /// False in a child that the application has forked since the request began.
-    fn is_here(&self, py: Python<'_>) -> bool {
+    pub(crate) fn is_here(&self, py: Python<'_>) -> bool {
         self.process.peek(py, |process| process.is_here())
     }
 
@@ -230,6 +240,10 @@ impl ResponseState {
                 "start_response(), write() or wsgi.early_hints was called after the response had ended"
             }
             ResponsePhase::Taken => "two threads work on one response at the same time",
+            taken_over @ ResponsePhase::TakenOver(_) => {
+                self.phase.replace(py, taken_over);
+                "the application has taken over the connection, so there is no response"
+            }
         };
         Err(PyRuntimeError::new_err(fault))
     }
@@ -305,12 +319,45 @@ impl ResponseState {
         }
     }
 
+    /// The application takes over the connection. False: it cannot.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub(crate) fn take_over(&self, py: Python<'_>) -> PyResult<bool> {
+        let mut response = self.take(py)?;
+        if let Some(mut socket) = response.socket.take()
+            && response.exchange.take_over(&mut socket)
+        {
+            let taken_over = TakenOver { exchange: response.exchange, socket };
+            self.phase.replace(py, ResponsePhase::TakenOver(taken_over));
+            return Ok(true);
+        }
+        self.put(py, response);
+        Ok(false)
+    }
+
+    /// True when the application has taken over the connection.
+    pub(crate) fn is_taken_over(&self, py: Python<'_>) -> bool {
+        self.phase.peek(py, |phase| matches!(phase, ResponsePhase::TakenOver(_)))
+    }
+
+    /// Ends a request whose connection the application has taken over. `None`: it has not.
+    pub(crate) fn end_taken_over(&self, py: Python<'_>) -> Option<TakenOver> {
+        match self.phase.replace(py, ResponsePhase::Over) {
+            ResponsePhase::TakenOver(taken_over) => Some(taken_over),
+            other => {
+                self.phase.replace(py, other);
+                None
+            }
+        }
+    }
+
     /// Ends the request: from now on nobody reaches the response. `None` when another thread has it at this moment.
     pub(crate) fn end(&self, py: Python<'_>) -> Option<WsgiResponse> {
         self.seen.replace(py, None);
         match self.phase.replace(py, ResponsePhase::Over) {
             ResponsePhase::Held(response) => Some(response),
-            ResponsePhase::Over => None,
+            ResponsePhase::Over | ResponsePhase::TakenOver(_) => None,
             ResponsePhase::Taken | ResponsePhase::Abandoned => {
                 self.phase.replace(py, ResponsePhase::Abandoned);
                 None
@@ -347,6 +394,9 @@ impl ResponseState {
         let now = self.phase.peek(py, |phase| match phase {
             ResponsePhase::Held(WsgiResponse { exchange, .. }) => {
                 Some((exchange.record(), exchange.response().is_gone() || exchange.client().is_gone()))
+            }
+            ResponsePhase::TakenOver(TakenOver { exchange, .. }) => {
+                Some((exchange.record(), exchange.client().is_gone()))
             }
             _ => None,
         });

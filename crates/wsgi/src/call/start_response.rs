@@ -56,6 +56,11 @@ impl StartResponse {
         self.state.get()
     }
 
+    /// [`Self::state`], as Python sees it.
+    pub(crate) fn bound<'py>(&self, py: Python<'py>) -> &Bound<'py, ResponseState> {
+        self.state.bind(py)
+    }
+
     pub(crate) fn callable<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
         self.callable.bind(py)
     }
@@ -317,12 +322,15 @@ fn start_response<'py>(
     arguments: &HeadArguments<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let headers = header_list(&arguments.headers)?;
-    let mut response = state.take(py)?;
-    let mut last = state.replace_last_head(py, None).unwrap_or_default();
-    let result = begin(&mut response, arguments, &headers, &mut last);
-    state.replace_last_head(py, Some(last));
-    state.put(py, response);
-    result?;
+    // What an application returns that has taken over the connection is discarded.
+    if !state.is_taken_over(py) {
+        let mut response = state.take(py)?;
+        let mut last = state.replace_last_head(py, None).unwrap_or_default();
+        let result = begin(&mut response, arguments, &headers, &mut last);
+        state.replace_last_head(py, Some(last));
+        state.put(py, response);
+        result?;
+    }
     let write = state.replace_write(py, None);
     let returned = write.as_ref().map(|write| write.bind(py).clone());
     state.replace_write(py, write);
@@ -372,6 +380,9 @@ fn raised_again(exc_info: &Bound<'_, PyAny>) -> PyErr {
 /// PEP 3333 "The write() Callable".
 fn write(state: &ResponseState, data: &Bound<'_, PyAny>) -> PyResult<()> {
     let block = as_block(data)?;
+    if state.is_taken_over(data.py()) {
+        return Ok(());
+    }
     if !block.as_bytes().is_empty() && state.send(&block, Position::More)? == Sent::Gone {
         return Err(client_disconnected(data.py(), "the client has disconnected"));
     }

@@ -73,7 +73,8 @@ impl PythonServer {
         let environs = environ_maker(py, &settings, &sockets)?;
         let names = settings.config.access_log.as_ref().map_or(&[][..], |log| log.format.variables());
         let logged = LoggedVariables::new(py, names);
-        let application = WsgiApplication::new(application.unbind(), environs, logged, settings.debug);
+        let is_gevent = settings.config.executor == ExecutorKind::Greenlets;
+        let application = WsgiApplication::new(application.unbind(), environs, logged, settings.debug, is_gevent);
         let log = Arc::new(LogQueue::default());
         let executor: Arc<dyn PythonExecutor> = match settings.config.executor {
             ExecutorKind::Threads => Arc::new(ThreadPolicy),

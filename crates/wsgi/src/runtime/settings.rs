@@ -16,6 +16,7 @@ use tailrace_files::resolve::Links;
 use tailrace_http::compression::{CompressionRules, MIN_COMPRESSED};
 use tailrace_http::identity::{IdField, Sampling};
 use tailrace_http::limits::{Limits, MAX_FIELDS};
+use tailrace_http::origin::Origins;
 use tailrace_http::query::QueryMasking;
 use tailrace_http::trust::{ForwardedFields, Trust};
 use tailrace_observe::access_log::{AccessLogConfig, Destination, Format};
@@ -85,6 +86,7 @@ impl Settings {
                     "cancel_on_disconnect",
                     [("off", Cancellation::Never), ("safe", Cancellation::Safe), ("all", Cancellation::All)],
                 )?,
+                origins: from.origins()?,
                 slow_request_log: from.seconds("slow_request_log")?,
                 query_masking: query_masking_of(&from.text("query_masking")?)?,
                 max_queue: from.whole("max_queue", 1)?,
@@ -196,6 +198,12 @@ impl<'a, 'py> Reader<'a, 'py> {
         let text = self.text(name)?;
         let chosen = choices.into_iter().find(|(choice, _)| *choice == text);
         chosen.map(|(_, value)| value).ok_or_else(|| unfit(name, "one of its choices"))
+    }
+
+    fn origins(&self) -> PyResult<Origins> {
+        let entries: Vec<String> = self.value("websocket_origins", "a list of str")?;
+        let entries = entries.iter().map(String::as_str);
+        Origins::of(entries).map_err(|_| unfit("websocket_origins", "same, any or origins"))
     }
 
     /// A value that may stand in a response field.
@@ -337,6 +345,14 @@ pub(crate) fn check_trusted_proxy(entry: &str) -> PyResult<()> {
     Trust::of([entry], ForwardedFields::NONE).map(drop).map_err(|fault| PyValueError::new_err(fault.to_string()))
 }
 
+/// Raises ValueError unless a WebSocket may be limited to this origin.
+#[pyfunction]
+#[pyo3(signature = (entry, /))]
+pub(crate) fn check_origin(entry: &str) -> PyResult<()> {
+    let fault = "must be same, any, or an origin such as https://shop.example";
+    Origins::of([entry]).map(drop).map_err(|_| PyValueError::new_err(fault))
+}
+
 /// Raises ValueError unless requests may have their id in a field of this name.
 #[pyfunction]
 #[pyo3(signature = (name, /))]
@@ -356,7 +372,7 @@ mod tests {
     fn complete(py: Python<'_>) -> Bound<'_, PyDict> {
         let text = c"dict(executor='greenlets', threads=4, request_line_limit=8190, header_bytes_limit=65536,
             max_body=1 << 30, client_memory=1 << 29, stream_body=False,
-            request_timeout=0, cancel_on_disconnect='off', slow_request_log=0, query_masking='secrets', max_queue=2048, queue_timeout=0.0, max_connections=100000, client_connections=0, client_rate=None,
+            request_timeout=0, cancel_on_disconnect='off', websocket_origins=['same'], slow_request_log=0, query_masking='secrets', max_queue=2048, queue_timeout=0.0, max_connections=100000, client_connections=0, client_rate=None,
             header_timeout=15.0, body_timeout=30,
             keepalive_timeout=75.0, write_timeout=60.0, response_spill=0,
             server_timing=False, early_hints=False, compress=True, compress_types=['text/*'], server_header='tailrace',
@@ -458,6 +474,7 @@ mod tests {
                 ("underscore_headers", c"'maybe'"),
                 ("trusted_proxies", c"['localhost']"),
                 ("request_id", c"'Host'"),
+                ("websocket_origins", c"['shop.example']"),
                 ("sampling", c"(1.5, True)"),
                 ("trusted_proxies", c"'10.0.0.0/8'"),
                 ("forwarded_headers", c"'any'"),

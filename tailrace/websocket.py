@@ -1,0 +1,100 @@
+"""The socket in `environ["werkzeug.socket"]`, by which an application takes over the connection of a request for a
+WebSocket (RFC 6455). The core calls these functions; applications use the socket.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import socket
+import weakref
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+# What can be asked of a socket without using it. `repr(environ)` is harmless, too.
+_HARMLESS: Final = frozenset(
+    ("close", "family", "type", "proto", "gettimeout", "timeout", "getpeername", "getsockname")
+)
+
+_offered: Final[weakref.WeakKeyDictionary[socket.socket, Callable[[], object]]] = weakref.WeakKeyDictionary()
+
+
+def offer(descriptor: int, take_over: Callable[[], object], is_gevent: bool) -> socket.socket:
+    """A socket with this descriptor, which it owns. Its first use calls `take_over`, which may raise ConnectionError.
+    After that it is an ordinary socket, which blocks. is_gevent: it blocks a greenlet alone."""
+    plain = _blocking_greenlet() if is_gevent else socket.socket
+    try:
+        made = plain(fileno=descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    _offered[made] = take_over
+    # Both classes have the same layout.
+    made.__class__ = _offered_class(plain)  # type: ignore[arg-type]
+    return made
+
+
+@functools.cache
+def _blocking_greenlet() -> type[socket.socket]:
+    """gevent's class of sockets, with a `send` that blocks until it has sent all, as that of a blocking socket does.
+    simple-websocket relies on that."""
+    base: type[socket.socket] = importlib.import_module("gevent.socket").socket
+
+    class BlockingSocket(base):  # type: ignore[valid-type, misc]
+        __slots__ = ()
+
+        def send(self, data: bytes, flags: int = 0) -> int:
+            rest = memoryview(data).cast("B")
+            while rest:
+                rest = rest[base.send(self, rest, flags) :]
+            return memoryview(data).nbytes
+
+    return BlockingSocket
+
+
+def withdraw(made: socket.socket) -> None:
+    """Closes a socket that was not used. A used one belongs to the application: a thread may still read from it."""
+    if _offered.pop(made, None) is not None:
+        made.__class__ = _base(made)
+        made.close()
+
+
+def _base(made: socket.socket) -> type[socket.socket]:
+    return cast("type[socket.socket]", type(made).__bases__[0])
+
+
+@functools.cache
+def _offered_class(plain: type[socket.socket]) -> type[socket.socket]:
+    """A class whose objects become such of `plain` when they are used."""
+
+    class OfferedSocket(plain):  # type: ignore[valid-type, misc]
+        """A connection that can be taken over."""
+
+        __slots__ = ()
+
+        def __getattribute__(self, name: str) -> Any:
+            if name not in _HARMLESS and not name.startswith("__"):
+                _use(self)
+            return plain.__getattribute__(self, name)
+
+        def __repr__(self) -> str:
+            return "<the socket of a request; its use takes over the connection>"
+
+    return OfferedSocket
+
+
+def _use(made: socket.socket) -> None:
+    take_over = _offered.pop(made, None)
+    if take_over is None:
+        return
+    plain = _base(made)
+    made.__class__ = plain
+    try:
+        take_over()
+    except BaseException:
+        made.close()
+        raise
+    if plain is socket.socket:
+        # The server's sockets do not block.
+        made.setblocking(True)
