@@ -888,8 +888,8 @@ class OptionValues:
         RESPONSES,
         details=(
             "If a page of any other site opens a WebSocket to your site, the browser sends your site's cookies, and "
-            "the origin of the page in `Origin`. `same` stands for pages whose origin is the request's `Host`. Other pages "
-            "get 403. Clients without `Origin` are not browsers and are not checked. See "
+            "the origin of the page in `Origin`. `same` stands for pages whose origin is the request's `Host`. Other "
+            "pages get 403. Clients without `Origin` are not browsers and are not checked. See "
             "[WebSockets](guides/websockets.md)."
         ),
         core="websocket_origins",

@@ -1,6 +1,5 @@
 """The application takes over the connection of a request for a WebSocket."""
 
-import json
 import os
 import signal
 import time
@@ -176,7 +175,7 @@ def test_a_reload_ends_them_and_the_next_one_is_served_by_the_new_worker():
 def test_it_is_no_slow_request_and_has_no_deadline_and_is_not_cancelled(tmp_path):
     log = tmp_path / "access.log"
     options = {"request_timeout": 0.2, "slow_request_log": 0.2, "cancel_on_disconnect": "all", "access_log": log}
-    with Server("takes_socket:application", access_log_format="{status} {ended}", **options) as server:
+    with Server("takes_socket:application", access_log_format="{status} {ending}", **options) as server:
         with opened(server) as client:
             # Longer than both limits; what is due is looked at when other requests come.
             for _ in range(3):
