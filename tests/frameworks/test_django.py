@@ -167,3 +167,17 @@ def test_django_hears_the_end_of_every_request(client, admin):
 
     # The end is told after the last byte was sent: a client may be back before.
     await_that(only_this_one_is_open)
+
+
+def test_static_files_that_nobody_serves_are_explained_once(data, browser):
+    environment = {"DJANGO_SITE_DATA": str(data), "DJANGO_SETTINGS_MODULE": "django_site.settings"}
+    with Server("django.core.wsgi:get_wsgi_application()", environment=environment) as server:
+        client = browser(server)
+        assert client.get("/absent").status_code == 404
+        assert "collectstatic" not in server.log
+        for name in ("base.css", "login.css"):
+            assert client.get(f"/static/admin/css/{name}").status_code == 404
+        await_that(lambda: "collectstatic" in server.log)
+    (line,) = (line for line in server.log.splitlines() if "collectstatic" in line)
+    assert "WARNING: GET /static/admin/css/base.css: 404 from Django" in line
+    assert "--static /static=./staticfiles" in line

@@ -68,6 +68,7 @@ mod call {
     pub(crate) mod surplus;
     pub(crate) mod target;
     pub(crate) mod thread_cache;
+    pub(crate) mod unserved_static;
     pub(crate) mod waiting;
     pub(crate) mod web_socket;
 }

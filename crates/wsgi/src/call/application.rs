@@ -28,6 +28,7 @@ use crate::call::start_response::StartResponse;
 use crate::call::subscriptions::Subscriptions;
 use crate::call::surplus::SurplusWarnings;
 use crate::call::thread_cache::ThreadCache;
+use crate::call::unserved_static::UnservedStatic;
 use crate::call::web_socket::{self, OfferedSocket};
 use crate::ffi;
 use crate::ffi::context::EnteredContext;
@@ -51,6 +52,7 @@ pub(crate) struct WsgiApplication {
     /// It has been logged that the application returned `bytes`.
     warned_of_bare_bytes: AtomicBool,
     surplus: SurplusWarnings,
+    unserved_static: UnservedStatic,
 }
 
 /// The runner that calls the application for a request, and how it handles exceptions.
@@ -78,6 +80,7 @@ impl WsgiApplication {
             subscriptions: Arc::default(),
             warned_of_bare_bytes: AtomicBool::new(false),
             surplus: SurplusWarnings::default(),
+            unserved_static: UnservedStatic::default(),
         }
     }
 
@@ -340,8 +343,12 @@ impl WsgiApplication {
                     self.surplus.warn_of_response(py, exchange);
                 }
                 let body_bytes = exchange.record().body_bytes;
-                if body_bytes == 0 && exchange.response_mut().head().status_code() == 200 && !exchange.is_delegated() {
-                    self.surplus.warn_of_unsent_file(py, exchange);
+                match exchange.response_mut().head().status_code() {
+                    200 if body_bytes == 0 && !exchange.is_delegated() => {
+                        self.surplus.warn_of_unsent_file(py, exchange)
+                    }
+                    404 => self.unserved_static.note_missing(py, exchange),
+                    _ => {}
                 }
                 let may_be_short = exchange.response_mut().head().declared_length().unwrap_or(0) > body_bytes;
                 let request = (may_be_short && !response.gone).then(|| exchange.request_line());
