@@ -280,7 +280,7 @@ TABLE: Final[tuple[Row, ...]] = (
         other="--interface=",
     ),
     elsewhere(
-        "Tailrace serves WSGI applications, which have no lifespan events; their libraries set the limits of WebSockets",
+        "WSGI applications have no lifespan events, and their libraries set the limits of WebSockets",
         gunicorn="--asgi-loop= --asgi-lifespan= --asgi-disconnect-grace-period= --websocket-max-message-size=",
         granian="--ws:WEBSOCKETS",
         uwsgi="--http-websockets --asyncio= --greenlet --http-raw-body --websocket*",
