@@ -267,7 +267,7 @@ class OptionValues:
             "`unix` stands for every peer on a UNIX socket, `*` for every peer, `10.0.0.0/8` for a network. A trusted "
             "proxy supplies the client's address, scheme, host, port and prefix in the headers of "
             "`--forwarded-headers`, in a PROXY header or in uwsgi packets. The client is the last address that is not "
-            "trusted itself. From any other peer, these headers are removed, and PROXY headers and uwsgi packets are "
+            "listed itself. From any other peer, these headers are removed, and PROXY headers and uwsgi packets are "
             "rejected. If only this machine can reach the server, because each `--bind` is a UNIX socket or a loopback "
             "address, the default is `unix`, `127.0.0.0/8` and `::1`. If `$FORWARDED_ALLOW_IPS` is set, the default is "
             "`unix` plus the peers that the variable lists."

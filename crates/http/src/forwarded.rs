@@ -195,9 +195,8 @@ impl<'a> ForwardedLists<'a> {
     fn standard(self, trust: &Trust, peer: Option<SocketAddr>) -> Result<Statement, Refusal> {
         let mut elements = self.last_first(Name::Forwarded);
         let mut statement = Statement { client: peer, ..Statement::default() };
-        while trust.is_trusted(statement.client)
-            && let Some(span) = elements.next()
-        {
+        let mut is_proxy = trust.is_trusted(peer);
+        while is_proxy && let Some(span) = elements.next() {
             let Element { node, scheme, host } = Element::read(self.bytes, span)?;
             statement.scheme = scheme.or(statement.scheme);
             statement.host = host.or(statement.host);
@@ -206,6 +205,7 @@ impl<'a> ForwardedLists<'a> {
                 Node::Unix => statement.client = None,
                 Node::Unknown => break,
             }
+            is_proxy = trust.is_listed(statement.client);
         }
         statement.port = statement.host.and_then(|host| port_of(host.of(self.bytes)));
         Ok(statement)
@@ -218,15 +218,15 @@ impl<'a> ForwardedLists<'a> {
             return Ok(Statement { client, ..Statement::default() });
         }
         let mut elements = self.last_first(Name::For);
-        while trust.is_trusted(client)
-            && let Some(span) = elements.next()
-        {
+        let mut is_proxy = true;
+        while is_proxy && let Some(span) = elements.next() {
             taken += 1;
             match Node::extension(span.of(self.bytes)).ok_or(FOR)? {
                 Node::Address(address) => client = Some(address),
                 Node::Unix => client = None,
                 Node::Unknown => break,
             }
+            is_proxy = trust.is_listed(client);
         }
         let hop = Hop { before: usize::saturating_sub(taken, 1), after: elements.count() };
         let text = |name| self.of_hop(name, hop).map(|span| (span, span.of(self.bytes)));

@@ -14,6 +14,8 @@ use ipnet::IpNet;
 pub struct Trust {
     networks: Vec<IpNet>,
     unix: bool,
+    /// Whoever connects is a proxy, whatever its address.
+    everybody: bool,
     fields: ForwardedFields,
 }
 
@@ -127,7 +129,7 @@ impl std::error::Error for NotAPeer {}
 
 impl Default for Trust {
     fn default() -> Self {
-        Self { networks: Vec::new(), unix: true, fields: ForwardedFields::default() }
+        Self { networks: Vec::new(), unix: true, everybody: false, fields: ForwardedFields::default() }
     }
 }
 
@@ -135,7 +137,7 @@ impl Trust {
     /// No peer is trusted.
     #[must_use]
     pub const fn nobody() -> Self {
-        Self { networks: Vec::new(), unix: false, fields: ForwardedFields::NONE }
+        Self { networks: Vec::new(), unix: false, everybody: false, fields: ForwardedFields::NONE }
     }
 
     /// The peers that the entries name: an address, a network, `unix` for peers on UNIX sockets, `*` for all peers.
@@ -147,10 +149,7 @@ impl Trust {
         for entry in entries {
             match entry {
                 "unix" => trust.unix = true,
-                "*" => {
-                    trust.unix = true;
-                    trust.networks.extend([IpNet::V4(ipnet::Ipv4Net::default()), IpNet::V6(ipnet::Ipv6Net::default())]);
-                }
+                "*" => trust.everybody = true,
                 _ => trust.networks.push(network(entry).ok_or_else(|| NotAPeer(String::from(entry)))?),
             }
         }
@@ -160,6 +159,12 @@ impl Trust {
     /// Whether a peer is trusted. `None`: it has no address, as on a UNIX socket.
     #[must_use]
     pub fn is_trusted(&self, peer: Option<SocketAddr>) -> bool {
+        self.everybody || self.is_listed(peer)
+    }
+
+    /// Whether a peer is trusted for its address. That everybody who connects is a proxy says nothing of the addresses that
+    /// the proxy states: those are its clients.
+    pub(crate) fn is_listed(&self, peer: Option<SocketAddr>) -> bool {
         let Some(peer) = peer else { return self.unix };
         let address = peer.ip().to_canonical();
         self.networks.iter().any(|network| network.contains(&address))

@@ -76,6 +76,26 @@ fn client_of(lines: &[(&str, &str)]) -> String {
 }
 
 #[test]
+fn where_everybody_is_a_proxy_the_client_is_the_last_address_whatever_it_has_sent_itself() {
+    for (entries, wanted) in [
+        (["*"].as_slice(), "10.0.0.9:0"),
+        (&["*", "unix"], "10.0.0.9:0"),
+        // Of the networks that are listed as well, the addresses are those of proxies.
+        (&["*", "10.0.0.0/8"], "192.0.2.7:0"),
+    ] {
+        let trust = Trust::of(entries.iter().copied(), ForwardedFields::ANY).unwrap();
+        let listed = "203.0.113.5, 192.0.2.7, 10.0.0.9";
+        let standard = listed.split(", ").map(|address| format!("for={address}")).collect::<Vec<_>>().join(", ");
+        for line in [("X-Forwarded-For", listed), ("Forwarded", &standard)] {
+            for peer in [Some("198.51.100.1:4000"), None] {
+                let client = said_by(&[line], &trust, peer).unwrap().client.unwrap();
+                assert_eq!(client.to_string(), wanted, "{entries:?} {line:?} {peer:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn the_client_is_the_last_address_that_is_not_trusted() {
     for (list, client) in [
         ("192.0.2.7", "192.0.2.7:0"),
