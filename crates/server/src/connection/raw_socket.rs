@@ -9,12 +9,13 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
+use tailrace_observe::level::Level;
+use tailrace_os::mapping;
+use tailrace_os::panics::catch;
 use tailrace_os::poll::{self, Watched};
 use tailrace_os::socket::{self, Io};
 use tailrace_os::sync::lock;
-use tailrace_os::{mapping, panics};
 
 use crate::connection::driver::Connection;
 use crate::connection::response_stream::{Finish, ResponseStream};
@@ -27,9 +28,8 @@ const RELAYED: usize = 16 * 1024;
 /// A socket by which the application can take over the connection of its request.
 pub struct RawSocket {
     descriptor: OwnedFd,
-    /// If `descriptor` is one end of a pair: the other end, and what its thread is told.
-    relay: Option<(OwnedFd, Arc<Mutex<Relay>>)>,
-    is_taken: bool,
+    /// If `descriptor` is one end of a pair.
+    relayed: Option<Relayed>,
     _count: RawCount,
 }
 
@@ -42,8 +42,15 @@ impl Drop for RawCount {
     }
 }
 
+/// The other end of a pair.
+struct Relayed {
+    /// `None`: a thread has it.
+    ours: Option<OwnedFd>,
+    state: Arc<Mutex<RelayState>>,
+}
+
 /// Who ends the response of a relayed connection.
-enum Relay {
+enum RelayState {
     /// The runner, when the application returns.
     Running,
     /// The thread that relays, once it has sent what the application has left.
@@ -68,11 +75,6 @@ impl RawSocket {
         self.descriptor.as_fd()
     }
 
-    /// The application has the connection.
-    pub fn is_taken(&self) -> bool {
-        self.is_taken
-    }
-
     /// For the connection of `response`.
     pub(crate) fn open(response: &ResponseStream) -> Result<Self, NoRawSocket> {
         let connection = &response.connection;
@@ -86,52 +88,49 @@ impl RawSocket {
             return Err(NoRawSocket::Unfit);
         }
         let lent = if connection.has_received_more() { None } else { connection.socket().lend() };
-        let (descriptor, relay) = match lent {
+        let (descriptor, relayed) = match lent {
             Some(lent) => (lent.map_err(NoRawSocket::System)?, None),
             None => {
                 let (theirs, ours) = socket::pair().map_err(NoRawSocket::System)?;
-                (theirs, Some((ours, Arc::new(Mutex::new(Relay::Running)))))
+                let state = Arc::new(Mutex::new(RelayState::Running));
+                (theirs, Some(Relayed { ours: Some(ours), state }))
             }
         };
-        Ok(Self { descriptor, relay, is_taken: false, _count: count })
+        Ok(Self { descriptor, relayed, _count: count })
     }
 
     /// The connection leaves HTTP: from now on its bytes are those of the socket. False: it cannot, and nothing was done.
+    /// If the system has no thread for the relay, both sides read the end.
     pub(crate) fn take(&mut self, response: &mut ResponseStream) -> bool {
         let Some(received) = response.upgrade(b"") else { return false };
         let connection = response.connection.clone();
-        self.is_taken = true;
         connection.set_raw();
-        let write_timeout = connection.shared.config.write_timeout;
-        connection.socket().watch_peer(write_timeout);
-        let Some((ours, relay)) = &self.relay else { return true };
-        let Ok(ours) = ours.try_clone() else { return false };
-        let relay = relay.clone();
-        let pass = move || {
-            let passed =
-                panics::catch(|| Passage { connection: &connection, ours: ours.as_fd() }.run(received, write_timeout));
-            connection.socket().end_sending();
-            if let Relay::Ending(response) = std::mem::replace(&mut *lock(&relay), Relay::Over) {
-                let _ = response.finish_as(Finish::ByIo);
+        connection.socket().watch_peer(connection.shared.config.write_timeout);
+        if let Some(Relayed { ours, state }) = &mut self.relayed
+            && let Some(ours) = ours.take()
+        {
+            let passage = Passage { connection: connection.clone(), ours };
+            let theirs = state.clone();
+            let thread = std::thread::Builder::new().name(String::from("tailrace-relay")).stack_size(STACK);
+            let is_started =
+                mapping::is_thread_possible(STACK) && thread.spawn(move || passage.relay(received, &theirs)).is_ok();
+            if !is_started {
+                *lock(state) = RelayState::Over;
+                connection.socket().end_sending();
+                let line = "no thread can be started for an encrypted WebSocket, so it was closed";
+                connection.host.log(Level::Error, line);
             }
-            if let Err(panic) = passed {
-                connection.host.log(
-                    tailrace_observe::level::Level::Error,
-                    &format!("a relayed connection ended in a panic: {panic}"),
-                );
-            }
-        };
-        let thread = std::thread::Builder::new().name(String::from("tailrace-relay")).stack_size(STACK);
-        mapping::is_thread_possible(STACK) && thread.spawn(pass).is_ok()
+        }
+        true
     }
 
     /// The application has returned: ends the response, after what it has left in the socket.
     pub(crate) fn end(self, mut response: ResponseStream) {
-        if let Some((_, relay)) = &self.relay {
-            let mut state = lock(relay);
-            if let Relay::Running = *state {
+        if let Some(Relayed { state, .. }) = &self.relayed {
+            let mut state = lock(state);
+            if let RelayState::Running = *state {
                 response.leave_runner();
-                *state = Relay::Ending(Box::new(response));
+                *state = RelayState::Ending(Box::new(response));
                 drop(state);
                 // The thread reads what the application has written, and then the end.
                 return socket::shut_down(self.descriptor.as_fd());
@@ -142,9 +141,9 @@ impl RawSocket {
 }
 
 /// What passes between a connection and the server's end of a pair. Its thread blocks in it.
-struct Passage<'a> {
-    connection: &'a Connection,
-    ours: BorrowedFd<'a>,
+struct Passage {
+    connection: Arc<Connection>,
+    ours: OwnedFd,
 }
 
 /// Bytes on their way in one direction.
@@ -195,31 +194,44 @@ impl Way {
     }
 }
 
-impl Passage<'_> {
+impl Passage {
+    /// The main function of the thread: relays, and then ends the response if the application has returned.
+    fn relay(self, received: Vec<u8>, state: &Mutex<RelayState>) {
+        let passed = catch(|| self.run(received));
+        let socket = self.connection.socket();
+        socket.end_sending();
+        if let RelayState::Ending(response) = std::mem::replace(&mut *lock(state), RelayState::Over) {
+            // A response that has left HTTP has no length to fall short of.
+            let _ = response.finish_as(Finish::ByIo);
+        }
+        if let Err(panic) = passed {
+            let line = format!("a relayed connection ended in a panic of the server: {panic}");
+            self.connection.host.log(Level::Error, &line);
+        }
+    }
+
     /// Until the application has closed its end and all of its bytes have been sent, or the connection is broken, or its
-    /// client accepts nothing for `write_timeout`.
-    fn run(&self, received: Vec<u8>, write_timeout: Duration) {
+    /// client accepts nothing for the write timeout.
+    fn run(&self, received: Vec<u8>) {
+        let write_timeout = self.connection.shared.config.write_timeout;
+        let ours = self.ours.as_fd();
         let mut inward = Way { bytes: received, has_ended: false };
         let mut outward = Way { bytes: Vec::new(), has_ended: false };
         let mut told_end = false;
         let client = self.connection.socket();
         while !(outward.has_ended && outward.bytes.is_empty()) {
-            let read = inward.step(
-                |buffer| client.receive(buffer),
-                |bytes| socket::transmit(self.ours, &[IoSlice::new(bytes)], false),
-            );
+            let read = inward
+                .step(|buffer| client.receive(buffer), |bytes| socket::transmit(ours, &[IoSlice::new(bytes)], false));
             if read == Step::Broken {
                 // The application reads no more.
                 inward = Way { bytes: Vec::new(), has_ended: true };
             }
             if inward.has_ended && inward.bytes.is_empty() && !std::mem::replace(&mut told_end, true) {
-                socket::end_sending(self.ours);
+                socket::end_sending(ours);
             }
             client.notify_writable();
-            let written = outward.step(
-                |buffer| socket::receive(self.ours, buffer),
-                |bytes| client.transmit(&[IoSlice::new(bytes)], false),
-            );
+            let written = outward
+                .step(|buffer| socket::receive(ours, buffer), |bytes| client.transmit(&[IoSlice::new(bytes)], false));
             if written == Step::Broken || self.connection.is_gone() {
                 return;
             }
@@ -230,7 +242,7 @@ impl Passage<'_> {
             let is_behind = !outward.bytes.is_empty();
             let watched = [
                 Watched { descriptor: socket, read: inward.wants_to_read(), write: is_behind },
-                Watched { descriptor: self.ours, read: outward.wants_to_read(), write: !inward.bytes.is_empty() },
+                Watched { descriptor: ours, read: outward.wants_to_read(), write: !inward.bytes.is_empty() },
             ];
             if !poll::wait_any(&watched, is_behind.then_some(write_timeout)) && is_behind {
                 return;
