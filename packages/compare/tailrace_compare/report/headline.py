@@ -13,8 +13,8 @@ from tailrace_compare.results import Column
 NONE = "-"
 ROWS = {
     "everyday_flask_json": "Flask, JSON",
-    "everyday_flask_page": "Flask, a page from a template",
-    "everyday_django_page": "Django, a page from a template",
+    "everyday_flask_page": "Flask, rendered template",
+    "everyday_django_page": "Django, rendered template",
 }
 SERVERS = {TAILRACE: "Tailrace", "granian": "granian", "uwsgi http11": "uWSGI", "gunicorn gthread": "gunicorn"}
 
@@ -30,7 +30,7 @@ def headline(document: dict[str, Any]) -> str:
     day, processor = run.when[:10], run.machine["processor"]
     conditions = f"Two workers on two cores, 32 connections: {processor}, {day}."
     if any(f"<br>{NONE}" in line for line in lines):
-        conditions += " A dash instead of the p99 means that the server answered only some of the connections."
+        conditions += " A dash instead of the p99 means that the server left some connections unanswered."
     return "\n".join([*lines, "", conditions])
 
 
