@@ -6,11 +6,11 @@ from typing import Final
 
 # What `{name:NAME}` gives in --access-log-format; other names are those of `_tailrace.ATOMS`.
 FIELDS: Final = {
-    "request:NAME": "a request header field, such as `{request:x-request-id}`",
-    "response:NAME": "a response header field, such as `{response:content-type}`",
+    "request:NAME": "a request header, such as `{request:x-request-id}`",
+    "response:NAME": "a response header, such as `{response:content-type}`",
     "environ:NAME": (
-        "an `environ` value as the application leaves it, such as `{environ:REMOTE_USER}`: text, bytes or a number, up "
-        "to 4 KiB; `-` for anything else"
+        "an `environ` value as the application leaves it, such as `{environ:REMOTE_USER}`: a string, bytes or a "
+        "number, up to 4 KiB; `-` for anything else"
     ),
 }
 
@@ -28,14 +28,14 @@ LETTERS: Final = {
     "%(s)s": "status code",
     "%(B)s": "body bytes sent",
     "%(b)s": "the same as `%(B)s`",
-    "%(f)s": "`Referer` field",
-    "%(a)s": "`User-Agent` field",
+    "%(f)s": "`Referer` header",
+    "%(a)s": "`User-Agent` header",
     "%(T)s": "time from the complete request to the end of the response, in whole seconds",
     "%(M)s": "the same time in whole milliseconds",
     "%(D)s": "the same time in whole microseconds",
     "%(L)s": "the same time in seconds, with six decimals",
-    "%(p)s": "process id, as `<7>`",
-    "%({NAME}i)s": "a request field",
-    "%({NAME}o)s": "a response field",
+    "%(p)s": "process ID, as `<7>`",
+    "%({NAME}i)s": "a request header",
+    "%({NAME}o)s": "a response header",
     "%({NAME}e)s": "an `environ` value, like `{environ:NAME}`",
 }

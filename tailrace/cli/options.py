@@ -213,11 +213,11 @@ class OptionValues:
             "Use it for templates, translations and settings: `templates`, `'conf/*.toml'`, `'shop/**/*.html'`. A "
             "change to such a file reloads the application, like a change to its code. Paths are relative to the "
             "working directory. `*` and `?` match characters of a name, `[ab]` matches one of these characters, and "
-            "`**` matches any number of directories; `{a,b}` has no special meaning. A directory stands for all files "
-            "in it. Wildcards and directories do not match `__pycache__`, `node_modules`, `site-packages` or names "
-            "that begin with a dot; spell out such names. Do not include files that the application writes. Files that "
-            "match a value beginning with `!` are ignored, including code and files that match other values: "
-            "`'!tests/**'`."
+            "`**` matches any number of directories; `{a,b}` has no special meaning. A directory includes all files in "
+            "it. Wildcards and directories do not match `__pycache__`, `node_modules`, `site-packages` or names that "
+            "begin with a dot; spell out such names. Do not include files that the application writes. A value that "
+            "begins with `!`, such as `'!tests/**'`, ignores matching files, even code and files that match other "
+            "values."
         ),
         example=["templates", "conf/*.toml", "!tests"],
         absent={**_NO_RELOAD, Place.WITHOUT_RELOAD: "files are not watched"},
@@ -315,7 +315,7 @@ class OptionValues:
     certfile: tuple[str, ...] = option(
         values.several(values.path("FILE"), may_be_empty=True),
         (),
-        "Certificate chain in PEM for https:// addresses. Repeatable: selected by the requested host name.",
+        "Certificate chain in PEM for https:// addresses; the requested host name selects it. Repeatable.",
         TLS,
         details=(
             "The server's certificate comes first, then the intermediate ones, as in certbot's `fullchain.pem`. A "
@@ -355,7 +355,7 @@ class OptionValues:
         "Ask clients for a certificate signed by one of the authorities in this PEM file.",
         TLS,
         details=(
-            "The environ then has `SSL_CLIENT_VERIFY` (`SUCCESS` or `NONE`), `SSL_CLIENT_S_DN`, `SSL_CLIENT_I_DN`, "
+            "`environ` then contains `SSL_CLIENT_VERIFY` (`SUCCESS` or `NONE`), `SSL_CLIENT_S_DN`, `SSL_CLIENT_I_DN`, "
             "`SSL_CLIENT_M_SERIAL` and `SSL_CLIENT_CERT`."
         ),
         example="/etc/tailrace/clients.pem",
@@ -363,9 +363,9 @@ class OptionValues:
     client_cert: str = option(
         values.choice("required", "optional"),
         "required",
-        "With --client-ca, whether clients must have a certificate.",
+        "With --client-ca, whether clients must present a certificate.",
         TLS,
-        details="A certificate that none of the authorities has signed is always rejected.",
+        details="A certificate that is not signed by one of the authorities is always rejected.",
         example="optional",
     )
     self_signed: bool = option(
@@ -384,9 +384,9 @@ class OptionValues:
         "Redirect requests at this address to the first https:// address. Repeatable.",
         TLS,
         details=(
-            "The response is 308, which keeps method and body. Requests for `/.well-known/acme-challenge/TOKEN` are "
-            "not redirected, so that a certificate authority can check the host over HTTP: see "
-            "[TLS](guides/tls.md#certbot)."
+            "The response is 308, which preserves the method and the body. Requests for "
+            "`/.well-known/acme-challenge/TOKEN` are not redirected, so that a certificate authority can check the "
+            "host over HTTP: see [TLS](guides/tls.md#certbot)."
         ),
         example=["0.0.0.0:80"],
     )
@@ -431,7 +431,7 @@ class OptionValues:
         details=(
             "`freeze`: after the warm-up, each worker exempts the objects that the application has loaded, so that "
             "full collections take less time. `idle`: in addition, full collections are postponed until no request "
-            "runs, within a limit. `python`: neither. See [Garbage collection](processes.md#garbage-collection)."
+            "is running, within a limit. `python`: neither. See [Garbage collection](processes.md#garbage-collection)."
         ),
         example="idle",
         absent={
@@ -445,10 +445,10 @@ class OptionValues:
         "Request this path in each new worker before it accepts requests. Repeatable.",
         PROCESSES,
         details=(
-            "The first request of a worker may be slow: it imports modules, compiles templates and fills caches. A "
-            "response with a status of 500 or more, or an exception, fails the start or the reload like an error while "
-            "the application loads. The host is `localhost`; give a URL for another one. See "
-            "[Warm-up](processes.md#warm-up)."
+            "The first request of a worker may be slow: it imports modules, compiles templates and fills caches. If "
+            "the response has a status of 500 or more, or the application raises an exception, the start or reload "
+            "fails, as if the application could not be loaded. The host is `localhost`; give a URL for another one. "
+            "See [Warm-up](processes.md#warm-up)."
         ),
         example=["/", "https://shop.example/cart"],
         absent=_beside("the caller can call the application before it starts the server"),
@@ -498,7 +498,7 @@ class OptionValues:
     max_requests: int = option(
         values.whole(0),
         0,
-        "Replace a worker after this many requests, or at random up to 10 % more. 0: never.",
+        "Replace a worker after this many requests, plus a random 0 to 10 %. 0: never.",
         PROCESSES,
         details="The worker drains once its successor is ready.",
         example=100_000,
@@ -527,7 +527,7 @@ class OptionValues:
     hang_timeout: float = option(
         values.seconds(zero=True),
         30.0,
-        "Kill and replace a worker that hangs for this long, at least 3 s. 0: never.",
+        "Kill and replace a worker that hangs for this long (minimum: 3 s). 0: never.",
         PROCESSES,
         details=(
             "A worker hangs if its process is stopped, or if C code does not release the GIL. The log shows its "
@@ -658,10 +658,10 @@ class OptionValues:
         LIMITS,
         details=(
             "Above this limit, the oldest incomplete requests get 503. Half of the memory is for responses to slow "
-            "clients, where one response may use a sixteenth of the total, up to 4 MiB. A quarter is for request "
-            "bodies, where one body may use an eighth of the total, up to 64 MiB. The excess moves to unnamed files "
-            "in `TMPDIR`. In a container with a memory limit, the default is a quarter of the limit divided by the "
-            "number of workers, from 16 MiB to 512 MiB. See [Containers](guides/containers.md)."
+            "clients; a single response may use a sixteenth of the total, up to 4 MiB. A quarter is for request "
+            "bodies; a single body may use an eighth of the total, up to 64 MiB. The excess moves to unnamed files in "
+            "`TMPDIR`. In a container with a memory limit, the default is a quarter of the limit divided by the number "
+            "of workers, from 16 MiB to 512 MiB. See [Containers](guides/containers.md)."
         ),
         example="1GiB",
     )
@@ -683,10 +683,10 @@ class OptionValues:
         "Maximum size of all responses in temporary files. 0: no files.",
         LIMITS,
         details=(
-            "While responses to slow clients fit into these files, no thread waits for a client. The files are unnamed "
-            "and in `TMPDIR`, which should not be in memory. A response that the application has not finished may use "
-            "up to 1/64 of this size. Above the limit, application threads wait for their clients, and requests for "
-            "which no thread is free get 503."
+            "While responses to slow clients fit into these files, no thread waits for a client. The files are "
+            "unnamed. They are in `TMPDIR`, which should be on disk rather than in memory. A response that the "
+            "application has not finished may use up to 1/64 of this size. Above the limit, application threads wait "
+            "for their clients, and requests for which no thread is free get 503."
         ),
         core="response_spill",
         example="20GiB",
@@ -705,9 +705,9 @@ class OptionValues:
         "Maximum number of connections per client, across all workers. 0: no limit.",
         LIMITS,
         details=(
-            "Further connections are closed, after 429 where possible. A client is an IPv4 address or an IPv6 /64. "
-            "Connections from `--trusted-proxies` and through UNIX sockets are not limited, unless a PROXY header "
-            "supplies the client's address. See [Limits per client](http.md#limits-per-client)."
+            "Further connections are closed, after a 429 response where possible. A client is an IPv4 address or an "
+            "IPv6 /64. Connections from `--trusted-proxies` and through UNIX sockets are not limited, unless a PROXY "
+            "header supplies the client's address. See [Limits per client](http.md#limits-per-client)."
         ),
         core="client_connections",
         example=100,
@@ -718,7 +718,7 @@ class OptionValues:
         "Maximum request rate per client, such as 10/s, 600/min or 5000/h. Excess requests get 429.",
         LIMITS,
         details=(
-            "A client may send that many requests in one burst, and then as many as the rate allows, counted over all "
+            "With 600/min, a client may send 600 requests in one burst, and then 600 a minute, counted over all "
             "workers. Behind a trusted proxy, the client is the one whose address the proxy supplies. Requests for "
             "static files count. See [Limits per client](http.md#limits-per-client)."
         ),
@@ -781,7 +781,7 @@ class OptionValues:
     keepalive_timeout: float = option(
         values.seconds(zero=False),
         75.0,
-        "Close a connection without a request after this time.",
+        "Close a connection after it has been idle for this long.",
         TIMES,
         details="Set it higher than the idle timeout of a proxy in front.",
         core="keepalive_timeout",
@@ -803,20 +803,20 @@ class OptionValues:
         "Time for requests in flight to finish after SIGTERM or SIGINT.",
         TIMES,
         details=(
-            "A second signal stops the server immediately. The default and the 5 s that workers have afterwards fit "
-            "into the 30 s of a Kubernetes pod. With `--reload`, the default is 1 s, and the option also applies when "
-            "files have changed."
+            "A second signal stops the server immediately. Workers that are still running 5 s after "
+            "this time are killed; with the default, that is within the 30 s of a Kubernetes pod. With `--reload`, the "
+            "default is 1 s, and the option also applies when files have changed."
         ),
     )
     shutdown_delay: float = option(
         values.seconds(zero=True),
         0.0,
-        "Keep serving for this long after SIGTERM, while /ready answers 503.",
+        "Continue to accept requests for this long after SIGTERM, while /ready returns 503.",
         TIMES,
         details=(
-            "Gives load balancers time to notice that the server is stopping. It still accepts connections and "
-            "requests, but `/ready` answers 503 and the HAProxy agent reports `drain`. Then it closes its sockets, and "
-            "`--graceful-timeout` begins. Another signal ends the delay. SIGINT and SIGQUIT cause none. See "
+            "Gives load balancers time to notice that the server is stopping. During the delay, the HAProxy agent "
+            "reports `drain`. Afterwards, the server closes its sockets, and `--graceful-timeout` begins. Another "
+            "signal ends the delay. SIGINT and SIGQUIT stop the server without a delay. See "
             "[Kubernetes](guides/containers.md#kubernetes)."
         ),
         example=5,
@@ -866,7 +866,7 @@ class OptionValues:
     server_header: str = option(
         values.text("TEXT", check=_field_value),
         "tailrace",
-        "Server header of responses in which the application sets none. Empty: no header.",
+        "Server header, unless the application sets its own. Empty: no header.",
         RESPONSES,
         core="server_header",
     )
@@ -887,10 +887,10 @@ class OptionValues:
         "Sites whose pages may open a WebSocket: origins, same or any. Repeatable.",
         RESPONSES,
         details=(
-            "If a page of any other site opens a WebSocket to your site, the browser sends your site's cookies, and "
-            "the origin of the page in `Origin`. `same` stands for pages whose origin is the request's `Host`. Other "
-            "pages get 403. Clients without `Origin` are not browsers and are not checked. See "
-            "[WebSockets](guides/websockets.md)."
+            "If a page of another site opens a WebSocket to your site, the browser sends your site's cookies with it, "
+            "and the page's origin in the `Origin` header. `same` allows pages whose origin matches the request's "
+            "`Host`. All other pages get 403. Requests without `Origin` do not come from browsers and are not checked. "
+            "See [WebSockets](guides/websockets.md)."
         ),
         core="websocket_origins",
         example=["same", "https://app.example.com"],
@@ -913,7 +913,7 @@ class OptionValues:
         "Compress responses of the application with zstd, gzip or Brotli, and static files.",
         RESPONSES,
         details=(
-            "The coding depends on the client's `Accept-Encoding`. Separate threads compress, so that application "
+            "The coding depends on the client's `Accept-Encoding`. Separate threads do the compression, so application "
             "threads do not wait. Do not compress pages that contain both a secret and text from the request, since "
             "their length can then reveal the secret (BREACH). Text-like static files of 256 bytes to 8 MiB without a "
             "precompressed version are compressed with Brotli or gzip on first use, and kept in memory "
@@ -927,7 +927,7 @@ class OptionValues:
         "Media types to compress, such as application/json or text/*. Repeatable.",
         RESPONSES,
         details=(
-            "Default: text, JSON, XML, JavaScript and other types that become smaller, but not `text/event-stream`. "
+            "Default: text, JSON, XML, JavaScript and other types that compress well, but not `text/event-stream`. "
             "The types that you list replace the default. The option does not apply to static files."
         ),
         core="compress_types",
@@ -956,8 +956,8 @@ class OptionValues:
         details=(
             "With `/assets=./dist`, `./dist/app.js` is served as `/assets/app.js`. Missing files get 404. If several "
             "paths match, the longest one applies; `/` matches every path. A relative folder is relative to the "
-            "current directory. Clients that accept the coding get a compressed file next to the requested one: "
-            "`app.js.br`, `app.js.zst` or `app.js.gz`. `tailrace static list` shows what is served."
+            "current directory. If a compressed file is next to the requested one (`app.js.br`, `app.js.zst` or "
+            "`app.js.gz`), clients that accept its coding get that file. `tailrace static list` shows what is served."
         ),
         example=["/assets=./dist", "/media=/srv/media"],
     )
@@ -990,7 +990,7 @@ class OptionValues:
             nameless=static_values.root,
         ),
         (),
-        "Send files that responses name in X-Sendfile or X-Accel-Redirect. Repeatable.",
+        "Send the file given in a response's X-Sendfile or X-Accel-Redirect header. Repeatable.",
         STATIC,
         details=(
             "The file replaces the body of the response. With `FOLDER`, the header contains the path of a file in that "
@@ -1014,7 +1014,7 @@ class OptionValues:
         "Cache-Control of static files that match a pattern. Repeatable.",
         STATIC,
         details=(
-            "`PATTERN` is one of three forms: a path, such as `/assets`, which includes everything under it; a path "
+            "`PATTERN` has one of three forms: a path, such as `/assets`, which includes everything under it; a path "
             "or, without a slash, a file name with `*` for any characters, such as `*.html`; or the word "
             "`fingerprinted`, for files whose name contains a hash of their content, such as `app.3f2a9c1b.js`. "
             "`VALUE` is `none`, or a comma-separated list of directives, such as `no-cache`, and times, such as `1y`. "
@@ -1056,7 +1056,7 @@ class OptionValues:
         LOGS,
         details=(
             "By default, there is no access log; with `--debug`, it is on standard output. The destinations are those "
-            "of `--log`, and `logging`, which stands for the logger `tailrace.access` of Python's `logging`. SIGUSR1 "
+            "of `--log`, plus `logging`, which stands for the logger `tailrace.access` of Python's `logging`. SIGUSR1 "
             "reopens a file. No request waits for the log: lines that cannot be written are dropped and counted."
         ),
         core="access_log",

@@ -24,7 +24,7 @@ class Keywords(TypedDict, total=False):
     """Headers that the trusted proxies set in every request. Repeatable."""
 
     certfile: str | Sequence[str | PathLike[str]]
-    """Certificate chain in PEM for https:// addresses. Repeatable: selected by the requested host name."""
+    """Certificate chain in PEM for https:// addresses; the requested host name selects it. Repeatable."""
 
     keyfile: str | Sequence[str | PathLike[str]]
     """Private key in PEM for each --certfile, in the same order. Default: read from the --certfile."""
@@ -39,7 +39,7 @@ class Keywords(TypedDict, total=False):
     """Ask clients for a certificate signed by one of the authorities in this PEM file."""
 
     client_cert: Literal["required", "optional"]
-    """With --client-ca, whether clients must have a certificate."""
+    """With --client-ca, whether clients must present a certificate."""
 
     self_signed: bool
     """Use a self-signed certificate for https:// addresses, for development. Browsers warn about it."""
@@ -48,7 +48,7 @@ class Keywords(TypedDict, total=False):
     """Redirect requests at this address to the first https:// address. Repeatable."""
 
     hang_timeout: float | str
-    """Kill and replace a worker that hangs for this long, at least 3 s. 0: never."""
+    """Kill and replace a worker that hangs for this long (minimum: 3 s). 0: never."""
 
     request_line_limit: int | str
     """Maximum length of a request line. Longer request lines get 414."""
@@ -93,7 +93,7 @@ class Keywords(TypedDict, total=False):
     """Maximum pause between two parts of a request body; then 408."""
 
     keepalive_timeout: float | str
-    """Close a connection without a request after this time."""
+    """Close a connection after it has been idle for this long."""
 
     write_timeout: float | str
     """Disconnect a client that accepts no response data for this long."""
@@ -111,7 +111,7 @@ class Keywords(TypedDict, total=False):
     """What to do with request headers whose names contain an underscore."""
 
     server_header: str
-    """Server header of responses in which the application sets none. Empty: no header."""
+    """Server header, unless the application sets its own. Empty: no header."""
 
     server_timing: bool
     """Add a Server-Timing header, which browsers' developer tools show."""
@@ -141,7 +141,7 @@ class Keywords(TypedDict, total=False):
     """Send this file of a --static folder for missing files, with status 404 or 200. Repeatable."""
 
     sendfile_root: Pairs
-    """Send files that responses name in X-Sendfile or X-Accel-Redirect. Repeatable."""
+    """Send the file given in a response's X-Sendfile or X-Accel-Redirect header. Repeatable."""
 
     static_index: str | Sequence[str]
     """Index files, separated by commas; the first that exists is served for a folder. Empty: none."""
@@ -198,7 +198,7 @@ class RunKeywords(Keywords, total=False):
     """Write the process ID of the master to this file."""
 
     max_requests: int
-    """Replace a worker after this many requests, or at random up to 10 % more. 0: never."""
+    """Replace a worker after this many requests, plus a random 0 to 10 %. 0: never."""
 
     max_lifetime: float | str
     """Replace a worker after this time, shortened at random by up to 10 %. 0: never."""
@@ -222,7 +222,7 @@ class RunKeywords(Keywords, total=False):
     """Maximum number of application threads. 1: for code that is not thread-safe."""
 
     shutdown_delay: float | str
-    """Keep serving for this long after SIGTERM, while /ready answers 503."""
+    """Continue to accept requests for this long after SIGTERM, while /ready returns 503."""
 
     reload_trial: float | str
     """After SIGHUP, try the new code in one worker for this long, alongside the old workers."""
