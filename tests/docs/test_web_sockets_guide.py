@@ -1,6 +1,7 @@
 """The applications of the guide on WebSockets, with the clients of their libraries."""
 
 import re
+import signal
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,13 +13,15 @@ import simple_websocket
 import socketio
 from frameworks.process import Process
 from harness.addresses import free_address
+from harness.browser import Browser, Chromium
 from harness.encrypted import authority
-from harness.fronts import nginx_with
+from harness.fronts import Front, nginx_with
 from harness.server import Server
 from harness.tools import need_tool
+from server.probes import eventually
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/websockets.md"
-PLACES = pytest.mark.parametrize("place", ["", "--gevent", "--preload", "https", "nginx"])
+PLACES = pytest.mark.parametrize("place", ["", "--gevent", "--preload", "https", "nginx", "haproxy", "caddy"])
 
 
 @contextmanager
@@ -31,16 +34,44 @@ def served(directory, name, place, **changes):
     (directory / f"{name}.py").write_text(source)
     address = replace(free_address(), is_encrypted=True) if place == "https" else None
     flags = [place] if place.startswith("--") else []
-    with Server(f"{name}:app", *flags, directory=directory, address=address, threads=20, workers=1) as server:
-        if place != "nginx":
+    made = Server(f"{name}:app", *flags, directory=directory, address=address, threads=20, workers=1)
+    with behind(made, place) as found:
+        yield found
+
+
+@contextmanager
+def behind(made, place):
+    """The URL of a server, or of the front before it; and the server."""
+    with made as server:
+        if place not in FRONTS:
             yield server.url, server
             return
-        block = re.search(r"```nginx\n(.*?)```", GUIDE.read_text(), re.DOTALL)[1]
-        front = free_address()
-        site = f"server {{ listen {front.bind}; {block.replace('127.0.0.1:8000', server.address.bind)} }}"
-        made = nginx_with(site)
-        with Process(need_tool("nginx"), *made.arguments, address=front, files=made.files):
-            yield f"http://{front.bind}", server
+        listen = free_address()
+        front = FRONTS[place](listen.bind, server.address.bind)
+        command = (need_tool(front.executable), *front.arguments)
+        with Process(*command, address=listen, files=front.files, statuses=front.statuses):
+            yield f"http://{listen.bind}", server
+
+
+def nginx(listen, upstream):
+    block = re.search(r"```nginx\n(.*?)```", GUIDE.read_text(), re.DOTALL)[1]
+    return nginx_with(f"server {{ listen {listen}; {block.replace('127.0.0.1:8000', upstream)} }}")
+
+
+def haproxy(listen, upstream):
+    """Says nothing of WebSockets, as the guide says."""
+    limits = "timeout connect 5s\n timeout client 60s\n timeout server 60s\n"
+    text = f"defaults\n mode http\n {limits}listen all\n bind {listen}\n server one {upstream}\n"
+    return Front("haproxy", ("-db", "-f", "{directory}/h.cfg"), {"h.cfg": text}, (0, 143, -15))
+
+
+def caddy(listen, upstream):
+    """Says nothing of WebSockets, as the guide says."""
+    text = f"{{\n admin off\n}}\nhttp://{listen} {{\n reverse_proxy {upstream}\n}}\n"
+    return Front("caddy", ("run", "--adapter", "caddyfile", "--config", "{directory}/Caddyfile"), {"Caddyfile": text})
+
+
+FRONTS = {"nginx": nginx, "haproxy": haproxy, "caddy": caddy}
 
 
 def session():
@@ -79,6 +110,7 @@ def test_the_chat_echoes_messages_of_every_size_in_many_connections(place, tmp_p
 def test_a_page_of_another_site_is_refused(place, tmp_path):
     with served(tmp_path, "chat", place) as (url, _server), session() as asking:
         asks = {"Connection": "upgrade", "Upgrade": "websocket", "Origin": "https://evil.example"}
+        asks |= {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
         assert asking.get(f"{url}/echo", headers=asks).status_code == 403
 
 
@@ -101,4 +133,57 @@ def test_the_rooms_answer_over_a_web_socket_and_after_polling(place, tmp_path):
             assert got.wait(20) and texts == ["HELLO"]
             assert client.transport() == "websocket"
             client.disconnect()
+    assert "Traceback" not in server.log, server.log
+
+
+PAGE = """
+from flask import Flask
+from flask_sock import Sock
+
+app = Flask(__name__)
+sock = Sock(app)
+SCRIPT = '''
+window.got = [];
+window.opened = 0;
+function connect() {
+    const socket = new WebSocket(location.href.replace("http", "ws") + "count");
+    socket.onopen = () => { window.opened += 1; };
+    socket.onmessage = (event) => window.got.push(Number(event.data));
+    socket.onclose = () => setTimeout(connect, 50);
+}
+connect();
+'''
+
+
+@app.get("/")
+def page():
+    return f"<!doctype html><title>counting</title><script>{SCRIPT}</script>"
+
+
+@sock.route("/count")
+def count(ws):
+    number = 0
+    while True:
+        number += 1
+        ws.send(str(number))
+        ws.receive(timeout=0.05)
+"""
+
+
+@pytest.mark.parametrize("place", ["", "nginx", "haproxy", "caddy"])
+def test_a_page_in_a_browser_is_connected_again_after_a_reload(place, tmp_path):
+    (tmp_path / "counting.py").write_text(PAGE)
+    with (
+        behind(Server("counting:app", directory=tmp_path, threads=10, workers=1), place) as (url, server),
+        Chromium(tmp_path / "profile") as chromium,
+        Browser(chromium) as page,
+    ):
+        page.open(f"{url}/")
+        eventually(lambda: page.value("window.got.length > 3"), "messages arrive")
+        (before,) = server.workers()
+        server.send_signal(signal.SIGHUP)
+        eventually(lambda: server.workers() not in ([], [before]), "the worker is replaced")
+        eventually(lambda: page.value("window.opened > 1"), "the page is connected again")
+        seen = page.value("window.got.length")
+        eventually(lambda: page.value("window.got.length") > seen + 3, "messages arrive again")
     assert "Traceback" not in server.log, server.log
