@@ -3,12 +3,13 @@
 //! Thread: an exchange belongs to the thread that took it from the run queue, until it is finished or dropped.
 
 use std::sync::{Arc, Mutex, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tailrace_observe::level::Level;
 use tailrace_observe::probes;
 use tailrace_observe::record::{Ending, Record};
-use tailrace_os::clock::{NEVER, millis};
+use tailrace_os::clock::{self, NEVER, millis};
 use tailrace_os::usage;
 
 use crate::connection::driver::{Connection, Task};
@@ -377,6 +378,14 @@ impl Exchange {
             connection.host.note_raw(runner);
         }
         true
+    }
+
+    /// Waits up to this long for the client of a connection that was taken over to leave.
+    pub fn await_leaving(&self, time: Duration) {
+        let until = clock::now() + time;
+        while !self.connection().has_disconnected() && clock::now() < until {
+            thread::sleep(time / 10);
+        }
     }
 
     /// The application has returned, and with it ends the connection that it has taken over.
