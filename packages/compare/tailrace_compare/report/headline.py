@@ -16,7 +16,7 @@ ROWS = {
     "everyday_flask_page": "Flask, rendered template",
     "everyday_django_page": "Django, rendered template",
 }
-SERVERS = {TAILRACE: "Tailrace", "granian": "granian", "uwsgi http11": "uWSGI", "gunicorn gthread": "gunicorn"}
+SERVERS = {TAILRACE: "Tailrace", "gunicorn gthread": "gunicorn", "granian": "granian", "uwsgi http11": "uWSGI"}
 
 
 def headline(document: dict[str, Any]) -> str:
