@@ -1,5 +1,5 @@
-"""The socket in `environ["werkzeug.socket"]`, by which an application takes over the connection of a request for a
-WebSocket (RFC 6455). The core calls these functions; applications use the socket.
+"""The socket in `environ["werkzeug.socket"]`, with which an application takes over the connection of a WebSocket
+request (RFC 6455). The core calls these functions; applications use the socket.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-# What can be asked of a socket without using it. `repr(environ)` is harmless, too.
+# Attributes that do not take over the connection. `repr(environ)` does not either.
 _HARMLESS: Final = frozenset(
     ("close", "family", "type", "proto", "gettimeout", "timeout", "getpeername", "getsockname")
 )
@@ -21,8 +21,8 @@ _offered: Final[weakref.WeakKeyDictionary[socket.socket, Callable[[], object]]] 
 
 
 def offer(descriptor: int, take_over: Callable[[], object], is_gevent: bool) -> socket.socket:
-    """A socket with this descriptor, which it owns. Its first use calls `take_over`, which may raise ConnectionError.
-    After that it is an ordinary socket, which blocks. is_gevent: it blocks a greenlet alone."""
+    """Returns a socket that owns this descriptor. Its first use calls `take_over`, which may raise ConnectionError.
+    From then on, it is an ordinary blocking socket. With is_gevent, it blocks only its greenlet."""
     plain = _blocking_greenlet() if is_gevent else socket.socket
     try:
         made = plain(fileno=descriptor)
@@ -37,8 +37,8 @@ def offer(descriptor: int, take_over: Callable[[], object], is_gevent: bool) -> 
 
 @functools.cache
 def _blocking_greenlet() -> type[socket.socket]:
-    """gevent's class of sockets, with a `send` that blocks until it has sent all, as that of a blocking socket does.
-    simple-websocket relies on that."""
+    """gevent's socket class, with a `send` that blocks until it has sent all data, like that of a blocking socket.
+    simple-websocket relies on this."""
     base: type[socket.socket] = importlib.import_module("gevent.socket").socket
 
     class BlockingSocket(base):  # type: ignore[valid-type, misc]
@@ -54,7 +54,7 @@ def _blocking_greenlet() -> type[socket.socket]:
 
 
 def withdraw(made: socket.socket) -> None:
-    """Closes a socket that was not used. A used one belongs to the application: a thread may still read from it."""
+    """Closes a socket that was not used. A used socket belongs to the application: a thread may still read from it."""
     if _offered.pop(made, None) is not None:
         made.__class__ = _base(made)
         made.close()
@@ -66,7 +66,7 @@ def _base(made: socket.socket) -> type[socket.socket]:
 
 @functools.cache
 def _offered_class(plain: type[socket.socket]) -> type[socket.socket]:
-    """A class whose objects become such of `plain` when they are used."""
+    """A subclass of `plain` whose instances become instances of `plain` when they are used."""
 
     class OfferedSocket(plain):  # type: ignore[valid-type, misc]
         """A connection that can be taken over."""
@@ -96,5 +96,5 @@ def _use(made: socket.socket) -> None:
         made.close()
         raise
     if plain is socket.socket:
-        # The server's sockets do not block.
+        # The server's sockets are non-blocking.
         made.setblocking(True)

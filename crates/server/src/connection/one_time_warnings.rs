@@ -63,14 +63,14 @@ impl OneTimeWarnings {
         let peer = first(said).then_some(Peer(peer))?;
         let effect = match what {
             Untrusted::Fields => format!(
-                "a request from {peer:#} had Forwarded or X-Forwarded fields; they were removed, since that peer is not \
-                 trusted"
+                "a request from {peer:#} had Forwarded or X-Forwarded headers; they were removed, because that peer is \
+                 not trusted"
             ),
             Untrusted::FieldsOfClient => {
                 return Some(format!(
-                    "a request from {peer:#} had Forwarded or X-Forwarded fields; they were removed, since that client \
-                     is not trusted. Have your proxy remove them. Add {peer} to --trusted-proxies only if it is a \
-                     proxy, too. This is logged once"
+                    "a request from {peer:#} had Forwarded or X-Forwarded headers; they were removed, because that \
+                     client is not trusted. Have your proxy remove them. Add {peer} to --trusted-proxies only if it is \
+                     a proxy itself. This is logged once"
                 ));
             }
             Untrusted::Header => format!(
@@ -83,7 +83,7 @@ impl OneTimeWarnings {
                 let (name, word) = (field.name(), field.name().to_ascii_lowercase());
                 return Some(format!(
                     "a request from {peer:#} had {name}, which --forwarded-headers does not name; it was removed, \
-                     since the client may have sent it. If your proxy sets it in each request, add {word} to \
+                     because the client may have sent it. If your proxy sets it in every request, add {word} to \
                      --forwarded-headers. This is logged once"
                 ));
             }
@@ -95,9 +95,8 @@ impl OneTimeWarnings {
     pub(crate) fn foreign_origin(&self, request: &str, origin: &str) -> Option<String> {
         first(&self.foreign_origin).then(|| {
             format!(
-                "{request}: a page of {origin} may not open a WebSocket here, so it got 403. If it is yours, have the \
-                 proxy pass on the Host header that the browser sends, or add {origin} to --websocket-origins. This is \
-                 logged once"
+                "{request} got 403: pages of {origin} may not open a WebSocket here. If the site is yours, have the \
+                 proxy pass on the browser's Host header, or add {origin} to --websocket-origins. This is logged once"
             )
         })
     }
@@ -106,8 +105,9 @@ impl OneTimeWarnings {
     pub(crate) fn too_many_web_sockets(&self, request: &str, most: usize) -> Option<String> {
         first(&self.too_many_web_sockets).then(|| {
             format!(
-                "{request}: {most} WebSockets are open in this worker, and one thread is kept for other requests, so it \
-                 got 503. Each WebSocket holds a thread: raise --threads, or use --gevent. This is logged once"
+                "{request}: {most} WebSockets are open in this worker, and one thread is kept for other requests, so \
+                 the request got 503. Each WebSocket occupies a thread: raise --threads, or use --gevent. This is \
+                 logged once"
             )
         })
     }
@@ -116,8 +116,8 @@ impl OneTimeWarnings {
     pub(crate) fn speaks_tls(&self, peer: Option<SocketAddr>) -> Option<String> {
         let peer = first(&self.speaks_tls).then_some(Peer(peer))?;
         Some(format!(
-            "a connection from {peer:#} was refused, because it speaks TLS to an address that is not encrypted. Bind an \
-             https:// address, or use http:// in the client. This is logged once"
+            "a connection from {peer:#} was rejected, because it speaks TLS to an address that is not encrypted. Bind \
+             an https:// address, or use http:// in the client. This is logged once"
         ))
     }
 
@@ -125,8 +125,8 @@ impl OneTimeWarnings {
     pub(crate) fn header_refused(&self, fault: Fault, peer: Option<SocketAddr>) -> Option<String> {
         let peer = first(&self.header_refused).then_some(Peer(peer))?;
         Some(format!(
-            "a connection from {peer:#} was closed: {fault}. Have the proxy send one, as send-proxy-v2 of HAProxy does, \
-             or remove proxy= from --bind. This is logged once"
+            "a connection from {peer:#} was closed: {fault}. Have the proxy send one, as HAProxy does with \
+             send-proxy-v2, or remove proxy= from --bind. This is logged once"
         ))
     }
 }
