@@ -8,6 +8,7 @@ import functools
 import importlib
 import os
 import socket
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Final, cast
@@ -18,6 +19,9 @@ _HARMLESS: Final = frozenset(
 )
 
 _offered: Final[weakref.WeakKeyDictionary[socket.socket, Callable[[], object]]] = weakref.WeakKeyDictionary()
+
+# Held while a socket is taken over. With gevent, it switches greenlets.
+_taking: Final = threading.RLock()
 
 
 def offer(descriptor: int, take_over: Callable[[], object], is_gevent: bool) -> socket.socket:
@@ -85,16 +89,19 @@ def _offered_class(plain: type[socket.socket]) -> type[socket.socket]:
 
 
 def _use(made: socket.socket) -> None:
-    take_over = _offered.pop(made, None)
-    if take_over is None:
-        return
-    plain = _base(made)
-    made.__class__ = plain
-    try:
-        take_over()
-    except BaseException:
-        made.close()
-        raise
-    if plain is socket.socket:
-        # The server's sockets are non-blocking.
-        made.setblocking(True)
+    # Another thread waits until the socket is an ordinary one.
+    with _taking:
+        take_over = _offered.pop(made, None)
+        if take_over is None:
+            return
+        plain = _base(made)
+        try:
+            take_over()
+        except BaseException:
+            made.__class__ = plain
+            made.close()
+            raise
+        if plain is socket.socket:
+            # The server's sockets do not block.
+            plain.setblocking(made, True)
+        made.__class__ = plain

@@ -153,7 +153,10 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
             6 if name.eq_ignore_ascii_case(b"expect") => {
                 expectation = expectation.and_then(|so_far| expects(so_far, value))
             }
-            7 if name.eq_ignore_ascii_case(b"upgrade") => asks_web_socket |= value.eq_ignore_ascii_case(b"websocket"),
+            7 if name.eq_ignore_ascii_case(b"upgrade") => {
+                asks_web_socket |=
+                    value.split(|&byte| byte == b',').any(|name| trim(name).eq_ignore_ascii_case(b"websocket"));
+            }
             10 if name.eq_ignore_ascii_case(b"connection") => connection.read(value),
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 set_once(&mut length, content_length(value)?, LENGTH_REPEATED)?;

@@ -30,7 +30,10 @@ impl Origins {
                 "same" => origins.same = true,
                 listed => {
                     let parts = listed.split_once("://").ok_or(NotAnOrigin)?;
-                    let is_origin = !parts.0.is_empty() && crate::target::is_authority(parts.1.as_bytes());
+                    // A wildcard would match only itself.
+                    let is_origin = is_scheme(parts.0.as_bytes())
+                        && crate::target::is_authority(parts.1.as_bytes())
+                        && !parts.1.contains('*');
                     if !is_origin {
                         return Err(NotAnOrigin);
                     }
@@ -50,6 +53,12 @@ impl Origins {
             || self.listed.iter().any(|listed| origin.eq_ignore_ascii_case(listed))
             || (self.same && is_same(origin, host))
     }
+}
+
+/// RFC 3986 section 3.1.
+fn is_scheme(name: &[u8]) -> bool {
+    name.first().is_some_and(u8::is_ascii_alphabetic)
+        && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
 }
 
 /// The scheme is not compared: behind a proxy that does not state it, the server knows only its own.
@@ -110,7 +119,18 @@ mod tests {
         assert!(!listed.permit(b"http://app.example", b"api.example"));
         assert!(!listed.permit(b"https://api.example", b"api.example"), "`same` is not listed");
         assert!(Origins::of(["any"]).unwrap().permit(b"null", b"api.example"));
-        for wrong in ["app.example", "https://", "://a", "https://a/b", "https://a b", "*", ""] {
+        for wrong in [
+            "app.example",
+            "https://",
+            "://a",
+            "https://a/b",
+            "https://a b",
+            "https://*.a",
+            "a b://x",
+            "1://x",
+            "*",
+            "",
+        ] {
             assert_eq!(Origins::of([wrong]), Err(NotAnOrigin), "{wrong}");
         }
     }

@@ -105,8 +105,8 @@ figures! {
     Running: gauge "running" "requests" "tailrace_running_requests"
         "Requests running in the application.";
     WebSockets: gauge "web_sockets" "connections" "tailrace_web_sockets"
-        "Connections taken over by the application, such as WebSockets."
-        "Each holds a thread or greenlet of the application, and all but one of these may be held.";
+        "WebSockets that are open or being opened."
+        "Each holds a thread or greenlet of the application, and one of these is left for other requests.";
     Stuck: gauge "stuck" "connections" "tailrace_stuck_threads"
         "Threads still in a request whose deadline has passed.";
     Held: gauge "client_memory" "memory" "tailrace_client_memory_bytes"

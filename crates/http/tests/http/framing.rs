@@ -6,10 +6,14 @@ use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::{Limits, Refusal};
 use tailrace_http::request_head::RequestHead;
 
-/// The framing of a head with these lines after the request line; the Host field is added for 1.1.
 fn framing_of(version: &str, lines: &str) -> Result<RequestFraming, Refusal> {
+    framing_with("POST", version, lines)
+}
+
+/// The framing of a head with these lines after the request line; the Host field is added for 1.1.
+fn framing_with(method: &str, version: &str, lines: &str) -> Result<RequestFraming, Refusal> {
     let host = if version == "1.1" { "Host: a\r\n" } else { "" };
-    let bytes = format!("POST / HTTP/{version}\r\n{host}{lines}\r\n");
+    let bytes = format!("{method} / HTTP/{version}\r\n{host}{lines}\r\n");
     let (mut head, limits) = (RequestHead::default(), Limits { body: 1000, ..Limits::default() });
     assert_eq!(HeadParser::default().parse(bytes.as_bytes(), &limits, &mut head), HeadStep::Complete, "{lines}");
     request_framing(bytes.as_bytes(), &head, &limits)
@@ -78,6 +82,32 @@ fn the_last_time_at_which_a_proxy_received_the_request_is_found() {
     }
     for fields in ["X-Request-Starts: 2", "X_Request_Start: 2", "X-Requester-Is: 2", "Cache-Control: 2"] {
         assert_eq!(framing_of("1.1", &format!("{fields}\r\n")).unwrap().start, None, "{fields}");
+    }
+}
+
+#[test]
+fn a_request_asks_for_a_web_socket_by_both_fields_and_without_a_body() {
+    let both = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+    for (method, version, lines, asks) in [
+        ("GET", "1.1", both, true),
+        ("GET", "1.1", "UPGRADE: WebSocket\r\nCONNECTION: keep-alive, upgrade\r\n", true),
+        ("GET", "1.1", "Connection: upgrade\r\nUpgrade: h2c , websocket\r\n", true),
+        ("GET", "1.1", "Connection: upgrade\r\nUpgrade: h2c\r\nUpgrade: websocket\r\n", true),
+        ("GET", "1.1", "Connection: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n", true),
+        ("GET", "1.1", "Upgrade: websocket\r\n", false),
+        ("GET", "1.1", "Connection: upgrade\r\n", false),
+        ("GET", "1.1", "Connection: upgrade\r\nUpgrade: websockets\r\n", false),
+        ("GET", "1.1", "Connection: upgraded\r\nUpgrade: websocket\r\n", false),
+        ("GET", "1.1", "Connection: upgrade\r\nUpgraded: websocket\r\n", false),
+        ("GET", "1.0", both, false),
+        ("POST", "1.1", both, false),
+        ("get", "1.1", both, false),
+        ("GET", "1.1", &format!("{both}Content-Length: 1\r\n"), false),
+        ("GET", "1.1", &format!("{both}Content-Length: 0\r\n"), false),
+        ("GET", "1.1", &format!("{both}Transfer-Encoding: chunked\r\n"), false),
+    ] {
+        let framing = framing_with(method, version, lines).unwrap();
+        assert_eq!(framing.web_socket, asks, "{method} {version} {lines}");
     }
 }
 

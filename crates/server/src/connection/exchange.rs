@@ -2,10 +2,12 @@
 //!
 //! Thread: an exchange belongs to the thread that took it from the run queue, until it is finished or dropped.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tailrace_http::limits::Refusal;
 use tailrace_observe::level::Level;
 use tailrace_observe::probes;
 use tailrace_observe::record::{Ending, Record};
@@ -312,11 +314,11 @@ impl Exchange {
     }
 
     /// For a request that asks for a WebSocket: a socket by which the application can take over the connection, as long
-    /// as the response has not begun. `None`: it does not ask, or cannot have one.
+    /// as the response has not begun, and its descriptor. `None`: it does not ask, or cannot have one.
     ///
     /// # Errors
-    /// The status and the sentence with which the request is to be refused. The log has the reason.
-    pub fn web_socket(&self) -> Option<Result<RawSocket, (u16, &'static str)>> {
+    /// What the request is to be refused with. The log has the reason.
+    pub fn web_socket(&self) -> Option<Result<(RawSocket, OwnedFd), Refusal>> {
         let request = self.request();
         if !request.framing.web_socket {
             return None;
@@ -325,18 +327,17 @@ impl Exchange {
         let warnings = &connection.shared.one_time_warnings;
         let (refusal, line) = match self.check_origin() {
             Err(origin) => (
-                (403, "Pages of this origin may not open a WebSocket here."),
-                warnings.foreign_origin(&self.request_line(), &origin),
+                Refusal::new(403, "Pages of this origin may not open a WebSocket here."),
+                warnings.foreign_origin(&self.request_line(), &origin, connection.shared.clock.now()),
             ),
             Ok(()) => match RawSocket::open(self.response()) {
                 Ok(socket) => return Some(Ok(socket)),
-                Err(NoRawSocket::Unfit) => return None,
                 Err(NoRawSocket::TooMany(most)) => (
-                    (503, "The server has as many WebSockets as it can serve."),
+                    Refusal::new(503, "The server has as many WebSockets as it can serve."),
                     warnings.too_many_web_sockets(&self.request_line(), most),
                 ),
                 Err(NoRawSocket::System(fault)) => (
-                    (503, "The server has no descriptor for a WebSocket."),
+                    Refusal::new(503, "The server has no descriptor for a WebSocket."),
                     Some(format!("{}: no socket for a WebSocket: {fault}", self.request_line())),
                 ),
             },
@@ -368,7 +369,7 @@ impl Exchange {
 
     /// The application takes over the connection: it has no deadline from now on, is not cancelled when its client
     /// leaves, and no response can be sent. False: it cannot be taken over, and nothing was done.
-    pub fn take_over(&mut self, socket: &mut RawSocket) -> bool {
+    pub fn take_over(&mut self, socket: &RawSocket) -> bool {
         if self.is_forked_child() || !socket.take(self.response_mut()) {
             return false;
         }

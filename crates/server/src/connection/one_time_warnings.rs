@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tailrace_http::proxy_protocol::Fault;
 use tailrace_http::trust::ForwardedField;
+use tailrace_observe::once_a_minute::OnceAMinute;
+use tailrace_os::clock::Millis;
 
 /// What is not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub(crate) enum Untrusted {
 }
 
 /// What has been said.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct OneTimeWarnings {
     fields: AtomicBool,
     fields_of_client: AtomicBool,
@@ -35,7 +37,7 @@ pub(crate) struct OneTimeWarnings {
     header_refused: AtomicBool,
     speaks_tls: AtomicBool,
     too_many_connections: AtomicBool,
-    foreign_origin: AtomicBool,
+    foreign_origin: OnceAMinute,
     too_many_web_sockets: AtomicBool,
 }
 
@@ -91,12 +93,12 @@ impl OneTimeWarnings {
         Some(format!("{effect}. If it is your proxy, add {peer} to --trusted-proxies. This is logged once"))
     }
 
-    /// A page of another site has asked for a WebSocket.
-    pub(crate) fn foreign_origin(&self, request: &str, origin: &str) -> Option<String> {
-        first(&self.foreign_origin).then(|| {
+    /// A page of another site has asked for a WebSocket. Said once a minute, since others than the operator ask as well.
+    pub(crate) fn foreign_origin(&self, request: &str, origin: &str, now: Millis) -> Option<String> {
+        self.foreign_origin.may_log(now).then(|| {
             format!(
                 "{request} got 403: pages of {origin} may not open a WebSocket here. If the site is yours, have the \
-                 proxy pass on the browser's Host header, or add {origin} to --websocket-origins. This is logged once"
+                 proxy pass on the browser's Host header, or add {origin} to --websocket-origins"
             )
         })
     }
@@ -106,8 +108,8 @@ impl OneTimeWarnings {
         first(&self.too_many_web_sockets).then(|| {
             format!(
                 "{request}: {most} WebSockets are open in this worker, and one thread is kept for other requests, so \
-                 the request got 503. Each WebSocket occupies a thread: raise --threads, or use --gevent. This is \
-                 logged once"
+                 the request got 503. Each WebSocket occupies a thread: raise --threads, or --max-greenlets with \
+                 --gevent. This is logged once"
             )
         })
     }

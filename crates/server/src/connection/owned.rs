@@ -125,7 +125,7 @@ impl Owned<Connection> {
 
     /// Counts a request that the application has answered.
     fn count(&self, transaction: &Transaction) {
-        if transaction.record.started.is_some() {
+        if transaction.record.started.is_some() && !transaction.record.has_left_http() {
             self.shared.counts.add(Metric::Requests, 1);
         }
     }

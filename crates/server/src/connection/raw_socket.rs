@@ -6,17 +6,19 @@
 
 use std::io;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tailrace_observe::level::Level;
+use tailrace_os::clock;
 use tailrace_os::mapping;
 use tailrace_os::panics::catch;
 use tailrace_os::poll::{self, Watched};
 use tailrace_os::socket::{self, Io};
 use tailrace_os::sync::lock;
 
+use crate::config::ExecutorKind;
 use crate::connection::driver::Connection;
 use crate::connection::response_stream::{Finish, ResponseStream};
 
@@ -27,8 +29,7 @@ const RELAYED: usize = 16 * 1024;
 
 /// A socket by which the application can take over the connection of its request.
 pub struct RawSocket {
-    descriptor: OwnedFd,
-    /// If `descriptor` is one end of a pair.
+    /// If the application has one end of a pair.
     relayed: Option<Relayed>,
     _count: RawCount,
 }
@@ -44,8 +45,7 @@ impl Drop for RawCount {
 
 /// The other end of a pair.
 struct Relayed {
-    /// `None`: a thread has it.
-    ours: Option<OwnedFd>,
+    ours: Arc<OwnedFd>,
     state: Arc<Mutex<RelayState>>,
 }
 
@@ -61,8 +61,6 @@ enum RelayState {
 
 /// Why a request gets no raw socket.
 pub(crate) enum NoRawSocket {
-    /// It has a body, or does not use HTTP/1.1.
-    Unfit,
     /// As many runners as may have one have one; so many.
     TooMany(usize),
     /// The system has no descriptor for it.
@@ -70,52 +68,44 @@ pub(crate) enum NoRawSocket {
 }
 
 impl RawSocket {
-    /// The socket, of which the application gets a duplicate.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
-    }
-
-    /// For the connection of `response`.
-    pub(crate) fn open(response: &ResponseStream) -> Result<Self, NoRawSocket> {
+    /// For the connection of `response`, with the descriptor for the application.
+    pub(crate) fn open(response: &ResponseStream) -> Result<(Self, OwnedFd), NoRawSocket> {
         let connection = &response.connection;
-        // One runner is left for requests that do end.
-        let most = connection.shared.config.threads.saturating_sub(1).max(1);
+        let config = &connection.shared.config;
+        // One runner is left for requests that do end, but where only one request runs at a time anyway.
+        let most = if config.executor == ExecutorKind::Inline { 1 } else { config.threads.saturating_sub(1) };
         let count = RawCount(connection.shared.raw_sockets.clone());
         if count.0.fetch_add(1, Ordering::SeqCst) >= most {
             return Err(NoRawSocket::TooMany(most));
         }
-        if !response.may_upgrade() {
-            return Err(NoRawSocket::Unfit);
-        }
-        let lent = if connection.has_received_more() { None } else { connection.socket().lend() };
-        let (descriptor, relayed) = match lent {
-            Some(lent) => (lent.map_err(NoRawSocket::System)?, None),
+        let duplicate = if connection.has_received_more() { None } else { connection.socket().duplicate() };
+        let (descriptor, relayed) = match duplicate {
+            Some(duplicate) => (duplicate.map_err(NoRawSocket::System)?, None),
             None => {
                 let (theirs, ours) = socket::pair().map_err(NoRawSocket::System)?;
                 let state = Arc::new(Mutex::new(RelayState::Running));
-                (theirs, Some(Relayed { ours: Some(ours), state }))
+                (theirs, Some(Relayed { ours: Arc::new(ours), state }))
             }
         };
-        Ok(Self { descriptor, relayed, _count: count })
+        Ok((Self { relayed, _count: count }, descriptor))
     }
 
     /// The connection leaves HTTP: from now on its bytes are those of the socket. False: it cannot, and nothing was done.
     /// If the system has no thread for the relay, both sides read the end.
-    pub(crate) fn take(&mut self, response: &mut ResponseStream) -> bool {
+    pub(crate) fn take(&self, response: &mut ResponseStream) -> bool {
         let Some(received) = response.upgrade(b"") else { return false };
         let connection = response.connection.clone();
         connection.set_raw();
-        connection.socket().watch_peer(connection.shared.config.write_timeout);
-        if let Some(Relayed { ours, state }) = &mut self.relayed
-            && let Some(ours) = ours.take()
-        {
-            let passage = Passage { connection: connection.clone(), ours };
+        connection.socket().give_away(connection.shared.config.write_timeout);
+        if let Some(Relayed { ours, state }) = &self.relayed {
+            let passage = Passage { connection: connection.clone(), ours: ours.clone() };
             let theirs = state.clone();
             let thread = std::thread::Builder::new().name(String::from("tailrace-relay")).stack_size(STACK);
             let is_started =
                 mapping::is_thread_possible(STACK) && thread.spawn(move || passage.relay(received, &theirs)).is_ok();
             if !is_started {
                 *lock(state) = RelayState::Over;
+                socket::shut_down(ours.as_fd());
                 connection.socket().end_sending();
                 let line = "no thread can be started for an encrypted WebSocket, so it was closed";
                 connection.host.log(Level::Error, line);
@@ -126,14 +116,14 @@ impl RawSocket {
 
     /// The application has returned: ends the response, after what it has left in the socket.
     pub(crate) fn end(self, mut response: ResponseStream) {
-        if let Some(Relayed { state, .. }) = &self.relayed {
+        if let Some(Relayed { ours, state }) = &self.relayed {
             let mut state = lock(state);
             if let RelayState::Running = *state {
                 response.leave_runner();
                 *state = RelayState::Ending(Box::new(response));
                 drop(state);
                 // The thread reads what the application has written, and then the end.
-                return socket::shut_down(self.descriptor.as_fd());
+                return socket::end_receiving(ours.as_fd());
             }
         }
         let _ = response.finish_as(Finish::Done);
@@ -143,7 +133,7 @@ impl RawSocket {
 /// What passes between a connection and the server's end of a pair. Its thread blocks in it.
 struct Passage {
     connection: Arc<Connection>,
-    ours: OwnedFd,
+    ours: Arc<OwnedFd>,
 }
 
 /// Bytes on their way in one direction.
@@ -154,7 +144,7 @@ struct Way {
 }
 
 /// What a step has done.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Moved,
     Blocked,
@@ -198,9 +188,11 @@ impl Passage {
     /// The main function of the thread: relays, and then ends the response if the application has returned.
     fn relay(self, received: Vec<u8>, state: &Mutex<RelayState>) {
         let passed = catch(|| self.run(received));
-        let socket = self.connection.socket();
-        socket.end_sending();
-        if let RelayState::Ending(response) = std::mem::replace(&mut *lock(state), RelayState::Over) {
+        // The application reads and writes no more, even if a child that it has forked holds an end of the pair.
+        socket::shut_down(self.ours.as_fd());
+        self.connection.socket().end_sending();
+        let ended = std::mem::replace(&mut *lock(state), RelayState::Over);
+        if let RelayState::Ending(response) = ended {
             // A response that has left HTTP has no length to fall short of.
             let _ = response.finish_as(Finish::ByIo);
         }
@@ -218,6 +210,7 @@ impl Passage {
         let mut inward = Way { bytes: received, has_ended: false };
         let mut outward = Way { bytes: Vec::new(), has_ended: false };
         let mut told_end = false;
+        let mut accepted = clock::now();
         let client = self.connection.socket();
         while !(outward.has_ended && outward.bytes.is_empty()) {
             let read = inward
@@ -235,18 +228,84 @@ impl Passage {
             if written == Step::Broken || self.connection.is_gone() {
                 return;
             }
+            let is_behind = !outward.bytes.is_empty();
+            if written == Step::Moved || !is_behind {
+                accepted = clock::now();
+            }
             if read == Step::Moved || written == Step::Moved {
                 continue;
             }
+            let left = write_timeout.saturating_sub(clock::now().saturating_duration_since(accepted));
+            if is_behind && left.is_zero() {
+                return;
+            }
             let Some(socket) = client.socket() else { return };
-            let is_behind = !outward.bytes.is_empty();
             let watched = [
                 Watched { descriptor: socket, read: inward.wants_to_read(), write: is_behind },
                 Watched { descriptor: ours, read: outward.wants_to_read(), write: !inward.bytes.is_empty() },
             ];
-            if !poll::wait_any(&watched, is_behind.then_some(write_timeout)) && is_behind {
-                return;
+            poll::wait_any(&watched, is_behind.then_some(left));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::cell::RefCell;
+
+    use tailrace_os::socket::Io;
+
+    use super::{RELAYED, Step, Way};
+
+    /// Takes a step in which the sender has `arrived` and the receiver accepts at most `room` bytes.
+    fn step(way: &mut Way, arrived: Io, room: Io) -> (Step, Vec<u8>) {
+        let taken = RefCell::new(Vec::new());
+        let receive = |buffer: &mut [u8]| {
+            assert_eq!(buffer.len(), RELAYED);
+            if let Io::Moved(count) = arrived {
+                buffer[..count].fill(b'x');
             }
+            arrived
+        };
+        let send = |bytes: &[u8]| {
+            if let Io::Moved(count) = room {
+                taken.borrow_mut().extend_from_slice(&bytes[..count.min(bytes.len())]);
+                return Io::Moved(count.min(bytes.len()));
+            }
+            room
+        };
+        (way.step(receive, send), taken.into_inner())
+    }
+
+    #[test]
+    fn bytes_are_passed_in_order_and_read_only_when_those_before_them_have_left() {
+        let mut way = Way { bytes: b"with it".to_vec(), has_ended: false };
+        // What came with the request is sent first, and nothing is read before that has left.
+        assert_eq!(step(&mut way, Io::Broken, Io::Moved(4)), (Step::Moved, b"with".to_vec()));
+        assert!(!way.wants_to_read());
+        assert_eq!(step(&mut way, Io::Broken, Io::WouldBlock), (Step::Blocked, vec![]));
+        assert_eq!(step(&mut way, Io::Broken, Io::Moved(9)), (Step::Moved, b" it".to_vec()));
+        assert!(way.wants_to_read());
+        assert_eq!(step(&mut way, Io::WouldBlock, Io::Moved(9)), (Step::Blocked, vec![]));
+        assert_eq!(way.bytes.capacity(), 0, "an idle connection has no buffer");
+        assert_eq!(step(&mut way, Io::Moved(2), Io::Moved(9)), (Step::Moved, b"xx".to_vec()));
+        assert_eq!(step(&mut way, Io::Moved(3), Io::Moved(1)), (Step::Moved, b"x".to_vec()));
+        assert_eq!(way.bytes, b"xx");
+        assert_eq!(step(&mut way, Io::Moved(9), Io::Broken), (Step::Broken, vec![]));
+    }
+
+    #[test]
+    fn the_end_and_a_break_of_the_sender_are_noted_once() {
+        for end in [Io::End, Io::Broken] {
+            let mut way = Way { bytes: Vec::new(), has_ended: false };
+            assert_eq!(step(&mut way, end, Io::Moved(9)), (Step::Moved, vec![]));
+            assert!(way.has_ended && !way.wants_to_read());
+            assert_eq!(
+                step(&mut way, Io::Moved(1), Io::Moved(9)),
+                (Step::Blocked, vec![]),
+                "nothing is read behind it"
+            );
         }
     }
 }

@@ -156,8 +156,10 @@ impl ResponseStream {
     /// The connection leaves HTTP with this head, which is complete. Returns what the client has sent behind its
     /// request. `None`: it cannot, and nothing was done.
     pub(crate) fn upgrade(&mut self, head: &[u8]) -> Option<Vec<u8>> {
+        // What is queued would come in between the bytes of the other protocol.
+        let is_all_sent = self.connection.delivery.outbox().queue.is_empty();
         let may = self.may_upgrade() && self.transaction.delegation.is_none() && self.connection.has_all_received();
-        if !may || !self.push_interim(head) {
+        if !may || !is_all_sent || !self.push_interim(head) {
             return None;
         }
         // No page of a deadline may follow.

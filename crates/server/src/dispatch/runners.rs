@@ -114,6 +114,8 @@ struct Slot {
     overdue: AtomicU64,
     /// The last request of it that was cancelled.
     cancelled: AtomicU64,
+    /// The last request of it whose connection the application has taken over.
+    raw: AtomicU64,
     /// The last request of it whose response has ended, so that its connection may serve another one.
     answered: AtomicU64,
     /// The response has ended and the application cleans up, in `close()` for example: it is not interrupted any more.
@@ -300,7 +302,7 @@ impl RunnerTable {
     pub(crate) fn note_raw(&self, runner: RunnerId) {
         let slot = &self.slots[runner.slot];
         slot.slow.store(runner.serial, Ordering::Relaxed);
-        slot.leaving.store(true, Ordering::Release);
+        slot.raw.store(runner.serial, Ordering::Release);
     }
 
     /// Why the request that the runner runs was interrupted, or may have been.
@@ -329,7 +331,8 @@ impl RunnerTable {
             return None;
         }
         let slot = &self.slots[number];
-        let is_cancelled = self.in_flight(runner).is_some_and(|request| cancels(&request.method));
+        let is_raw = slot.raw.load(Ordering::Acquire) == serial;
+        let is_cancelled = !is_raw && self.in_flight(runner).is_some_and(|request| cancels(&request.method));
         if is_cancelled {
             // A later request of the slot may have been cancelled meanwhile.
             slot.cancelled.fetch_max(serial, Ordering::AcqRel);

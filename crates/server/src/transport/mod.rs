@@ -98,18 +98,17 @@ pub(crate) trait Transport: Send + Sync {
     /// Ends the direction from the client: readers get what it has sent, and then the end.
     fn end_receiving(&self) {}
 
-    /// A duplicate of the socket, by which another party reads and writes from now on; both directions end when the
-    /// connection is closed, whoever has duplicates then. `None`: the bytes of the socket are not those of the connection.
+    /// A duplicate of the socket, for another party. `None`: the bytes of the socket are not those of the connection.
     ///
     /// # Errors
     /// No descriptors left.
-    fn lend(&self) -> Option<io::Result<OwnedFd>> {
+    fn duplicate(&self) -> Option<io::Result<OwnedFd>> {
         None
     }
 
-    /// Has the system find out when the client has vanished, or accepts nothing for `write_timeout`, although nobody
-    /// measures that.
-    fn watch_peer(&self, _write_timeout: Duration) {}
+    /// From now on another party reads and writes. Has the system find out when the client has vanished, or accepts nothing
+    /// for `write_timeout`. Both directions end when the connection is closed, whoever has duplicates of the socket.
+    fn give_away(&self, _write_timeout: Duration) {}
 
     /// Breaks the connection at once, in a way that the client sees.
     fn abort(&self);

@@ -21,13 +21,13 @@ pub(crate) struct Plain {
     /// See [`Transport::set_low_water`].
     low_water: AtomicU32,
     /// The application may have a duplicate of the socket.
-    is_lent: AtomicBool,
+    is_given_away: AtomicBool,
 }
 
 impl Plain {
     /// Takes over the connected, non-blocking socket of the connection with this key.
     pub(crate) fn new(socket: OwnedFd, key: u64) -> Self {
-        Self { key, socket: Unshared::new(socket), low_water: AtomicU32::new(1), is_lent: AtomicBool::new(false) }
+        Self { key, socket: Unshared::new(socket), low_water: AtomicU32::new(1), is_given_away: AtomicBool::new(false) }
     }
 
     fn wrote(&self, moved: Io) -> Io {
@@ -90,13 +90,12 @@ impl Transport for Plain {
         self.with(socket::end_receiving);
     }
 
-    fn lend(&self) -> Option<io::Result<OwnedFd>> {
-        let lent = self.socket.here()?.try_clone_to_owned();
-        self.is_lent.store(true, Ordering::Relaxed);
-        Some(lent)
+    fn duplicate(&self) -> Option<io::Result<OwnedFd>> {
+        Some(self.socket.here()?.try_clone_to_owned())
     }
 
-    fn watch_peer(&self, write_timeout: Duration) {
+    fn give_away(&self, write_timeout: Duration) {
+        self.is_given_away.store(true, Ordering::Relaxed);
         self.with(|descriptor| socket::watch_peer(descriptor, write_timeout));
     }
 
@@ -115,7 +114,7 @@ impl Transport for Plain {
 
 impl Drop for Plain {
     fn drop(&mut self) {
-        if self.is_lent.load(Ordering::Relaxed) {
+        if self.is_given_away.load(Ordering::Relaxed) {
             // The application may keep its duplicate, and read from it.
             self.shut_down();
         } else if process::has_forked() {

@@ -675,8 +675,8 @@ impl Transport for Tls {
         self.plain.end_receiving();
     }
 
-    fn watch_peer(&self, write_timeout: Duration) {
-        self.plain.watch_peer(write_timeout);
+    fn give_away(&self, write_timeout: Duration) {
+        self.plain.give_away(write_timeout);
     }
 
     fn shut_down(&self) {

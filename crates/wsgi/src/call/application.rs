@@ -155,21 +155,22 @@ impl WsgiApplication {
                 state.begin(py, WsgiResponse { exchange, started: false, gone: false, socket: None });
                 None
             }
-            Some(Err((status, sentence))) => {
-                exchange.fail(status, Some(sentence));
+            Some(Err(refusal)) => {
+                exchange.fail(refusal.status, Some(refusal.reason));
                 return ControlFlow::Continue(());
             }
-            Some(Ok(socket)) => match OfferedSocket::offer(&environ, start_response.bound(py), &socket, self.is_gevent)
-            {
-                Ok(offered) => {
-                    state.begin(py, WsgiResponse { exchange, started: false, gone: false, socket: Some(socket) });
-                    Some(offered)
+            Some(Ok((socket, descriptor))) => {
+                match OfferedSocket::offer(&environ, start_response.bound(py), descriptor, self.is_gevent) {
+                    Ok(offered) => {
+                        state.begin(py, WsgiResponse { exchange, started: false, gone: false, socket: Some(socket) });
+                        Some(offered)
+                    }
+                    Err(error) => {
+                        self.fail(py, exchange, &error, policy);
+                        return ControlFlow::Continue(());
+                    }
                 }
-                Err(error) => {
-                    self.fail(py, exchange, &error, policy);
-                    return ControlFlow::Continue(());
-                }
-            },
+            }
         };
         self.environs.add_functions(&environ, start_response.environ_functions());
 
@@ -303,7 +304,7 @@ impl WsgiApplication {
         if !self.logged.is_empty() {
             exchange.set_variables(self.logged.read(environ));
         }
-        let error = error.filter(|error| !web_socket::is_expected(py, error));
+        let error = error.filter(|error| !web_socket::is_expected(py, error, &exchange));
         let request = error.as_ref().map(|_| exchange.request_line());
         if !self.is_gevent {
             thread::release(py, || exchange.await_leaving(LAST_FRAMES));

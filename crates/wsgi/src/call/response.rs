@@ -188,10 +188,11 @@ impl ResponseState {
     /// callback is called after that.
     pub(crate) fn unsubscribe(&self, py: Python<'_>) {
         if let Some(request) = self.subscribed.replace(py, None) {
-            let has_left = self.phase.peek(
-                py,
-                |phase| matches!(phase, ResponsePhase::Held(response) if response.exchange.response().has_left()),
-            );
+            let has_left = self.phase.peek(py, |phase| match phase {
+                ResponsePhase::Held(response) => response.exchange.response().has_left(),
+                ResponsePhase::TakenOver(taken_over) => taken_over.exchange.client().is_gone(),
+                _ => false,
+            });
             self.subscriptions.end(py, request, has_left);
         }
     }
@@ -314,7 +315,11 @@ impl ResponseState {
 
     /// Puts the response back.
     pub(crate) fn put(&self, py: Python<'_>, response: WsgiResponse) {
-        if let ResponsePhase::Abandoned = self.phase.replace(py, ResponsePhase::Held(response)) {
+        self.put_phase(py, ResponsePhase::Held(response));
+    }
+
+    fn put_phase(&self, py: Python<'_>, phase: ResponsePhase) {
+        if let ResponsePhase::Abandoned = self.phase.replace(py, phase) {
             drop(self.phase.replace(py, ResponsePhase::Over));
         }
     }
@@ -325,11 +330,11 @@ impl ResponseState {
     /// As [`Self::take`].
     pub(crate) fn take_over(&self, py: Python<'_>) -> PyResult<bool> {
         let mut response = self.take(py)?;
-        if let Some(mut socket) = response.socket.take()
-            && response.exchange.take_over(&mut socket)
+        if let Some(socket) = response.socket.take()
+            && response.exchange.take_over(&socket)
         {
             let taken_over = TakenOver { exchange: response.exchange, socket };
-            self.phase.replace(py, ResponsePhase::TakenOver(taken_over));
+            self.put_phase(py, ResponsePhase::TakenOver(taken_over));
             return Ok(true);
         }
         self.put(py, response);

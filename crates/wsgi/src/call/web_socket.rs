@@ -6,10 +6,10 @@
 use std::ffi::CStr;
 use std::os::fd::{IntoRawFd, OwnedFd};
 
-use pyo3::exceptions::{PyConnectionError, PyConnectionRefusedError, PyStopIteration};
+use pyo3::exceptions::{PyConnectionError, PyStopIteration};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tailrace_server::RawSocket;
+use tailrace_server::Exchange;
 
 use crate::call::response::ResponseState;
 use crate::ffi::bound_function::{BoundFunction, NoArguments, bind_no_arguments};
@@ -30,12 +30,11 @@ impl<'py> OfferedSocket<'py> {
     pub(crate) fn offer(
         environ: &Bound<'py, PyDict>,
         state: &Bound<'py, ResponseState>,
-        socket: &RawSocket,
+        descriptor: OwnedFd,
         is_gevent: bool,
     ) -> PyResult<Self> {
         let py = environ.py();
         let take = bind_no_arguments::<TakeOver>(state)?;
-        let descriptor: OwnedFd = socket.descriptor().try_clone_to_owned()?;
         let offer = py.import(MODULE)?.getattr("offer")?;
         // The callee owns the descriptor.
         let made = offer.call1((descriptor.into_raw_fd(), take, is_gevent))?;
@@ -77,7 +76,8 @@ impl NoArguments for TakeOver {
 
 /// True for an exception by which an application says that there is no response, or that its client has left:
 /// `StopIteration` for gunicorn, and `ConnectionError`, which python-engineio raises for werkzeug.
-pub(crate) fn is_expected(py: Python<'_>, error: &PyErr) -> bool {
-    error.is_instance_of::<PyStopIteration>(py)
-        || (error.is_instance_of::<PyConnectionError>(py) && !error.is_instance_of::<PyConnectionRefusedError>(py))
+pub(crate) fn is_expected(py: Python<'_>, error: &PyErr, exchange: &Exchange) -> bool {
+    let is_of_connection = error.is_instance_of::<PyConnectionError>(py);
+    let has_number = || error.value(py).getattr("errno").is_ok_and(|number| !number.is_none());
+    error.is_instance_of::<PyStopIteration>(py) || (is_of_connection && (exchange.client().is_gone() || !has_number()))
 }
