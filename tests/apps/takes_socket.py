@@ -15,6 +15,9 @@ def application(environ, start_response):
         return [text.encode()]
     if path == "/broken":
         raise ValueError("broken")
+    if path == "/cut":
+        start_response("200 OK", [("Content-Type", "text/plain")])(b"part")
+        raise ValueError("cut")
     if path == "/late":
         start_response("200 OK", [("Content-Length", "9")])(b"begun ")
         try:
@@ -22,18 +25,27 @@ def application(environ, start_response):
         except ConnectionError:
             return [b"yes"]
         return [b"no!"]
+    if path == "/told":
+        environ["tailrace.on_disconnect"](lambda: environ["wsgi.errors"].write("/told: the client has left\n"))
     taken = environ["gunicorn.socket" if path == "/gunicorn" else "werkzeug.socket"]
     taken.sendall(SWITCHING)
     if path == "/raises":
         raise ValueError("in the middle")
     if path == "/refused":
-        raise ConnectionRefusedError("the database")
+        raise ConnectionRefusedError(111, "the database")
     if path == "/engineio":
         raise ConnectionError
     if path == "/kept":
         # A thread goes on reading, as that of simple-websocket does.
         threading.Thread(target=taken.recv, args=(1,)).start()
         return []
+    if path == "/endless":
+        try:
+            while True:
+                taken.sendall(b"x" * 100_000)
+        except OSError as error:
+            environ["wsgi.errors"].write(f"/endless: stopped by {type(error).__name__}\n")
+            raise
     if path == "/large":
         taken.sendall(b"x" * 3_000_000)
     else:

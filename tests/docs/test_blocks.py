@@ -389,8 +389,12 @@ def certificate(tmp_path_factory):
 def test_nginx_takes_it(block, tmp_path, certificate):
     text = re.sub(r"/etc/ssl/shop/\w+\.pem", str(certificate), block.text)
     text = text.replace("include uwsgi_params;", "include /etc/nginx/uwsgi_params;")
-    if "server {" not in text:
+    is_map = text.startswith("map ")
+    if "server {" not in text and not is_map:
         text = f"server {{\n{text}\n}}"
+    if "$connection_upgrade" in text and not is_map:
+        # Of the block before.
+        text += "map $http_upgrade $connection_upgrade { default upgrade; }\n"
     (tmp_path / "nginx.conf").write_text(
         f"pid {tmp_path}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n"
         + "".join(f"{name}_temp_path {tmp_path}/{name};\n" for name in ("proxy", "fastcgi", "uwsgi", "scgi"))

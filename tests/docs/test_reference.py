@@ -169,6 +169,8 @@ def test_every_key_of_environ_has_a_row_with_its_type(tmp_path):
         environ_of(Address(path=path))
         post = b"POST / HTTP/1.1\r\nHost: shop.example\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n"
         environ_of(address_of(server.url), post, b"hi")
+        asks = b"Host: shop.example\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
+        environ_of(address_of(server.url), b"GET / HTTP/1.1\r\n" + asks)
     with tailrace.serve_in_thread(app, bind="127.0.0.1:0", early_hints=True) as server:
         environ_of(address_of(server.url))
     table = {name: row[1:3] for row in rows(API, "keys") for name in codes(row[0])}

@@ -54,8 +54,21 @@ def behind(made, place):
 
 
 def nginx(listen, upstream):
-    block = re.search(r"```nginx\n(.*?)```", GUIDE.read_text(), re.DOTALL)[1]
-    return nginx_with(f"server {{ listen {listen}; {block.replace('127.0.0.1:8000', upstream)} }}")
+    """The site of the guide on nginx, with the changes of this one."""
+    before, within = re.findall(r"```nginx\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    site = re.search(r"```nginx[^\n]*\n(upstream shop .*?)```", (GUIDE.parent / "nginx.md").read_text(), re.DOTALL)[1]
+    changes = {
+        "server unix:/run/shop/tailrace.sock;": f"server {upstream};",
+        "listen 80;": f"listen {listen};",
+        "server_name shop.example;": "",
+        'proxy_set_header Connection "";': within,
+        # As the guide says of other ports.
+        "Host $host;": "Host $host:$server_port;",
+    }
+    for old, new in changes.items():
+        assert site.count(old) == 1, old
+        site = site.replace(old, new)
+    return nginx_with(before + site)
 
 
 def haproxy(listen, upstream):

@@ -9,6 +9,7 @@ import pytest
 from harness.addresses import free_address
 from harness.server import Server
 from harness.status import metrics
+from harness.wire import Broken
 from server.probes import eventually
 
 ASKS = b"Host: shop.example\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n"
@@ -98,7 +99,7 @@ def test_an_exception_after_the_take_over_is_logged_and_ends_the_connection(argu
         for path in ("/engineio", "/refused"):
             with opened(server, path) as client:
                 assert client.rest() == b""
-        assert server.logged("ConnectionRefusedError: the database")
+        assert server.logged("ConnectionRefusedError: [Errno 111] the database")
         assert "GET /engineio: exception" not in server.log
         assert ask(server, b"GET /offered HTTP/1.1\r\nHost: a\r\n\r\n").status == 200
 
@@ -187,3 +188,56 @@ def test_it_is_no_slow_request_and_has_no_deadline_and_is_not_cancelled(tmp_path
         eventually(lambda: "101 " in log.read_text(), "the request has ended")
     assert "slow" not in server.log and "Traceback" not in server.log, server.log
     assert log.read_text().count("101 complete\n") == 1 and "504" not in log.read_text()
+
+
+@pytest.mark.parametrize("more", [b"", b"with it"], ids=["alone", "relayed"])
+@pytest.mark.parametrize("arguments", [(), ("--gevent",), ("https",)], ids=" ".join)
+def test_a_client_that_accepts_nothing_is_disconnected_and_its_thread_returns(arguments, more):
+    with serving(*arguments, write_timeout=1) as server:
+        with opened(server, "/endless", more):
+            # It reads nothing, and the application sends as much as it can.
+            assert server.logged("/endless: stopped by ", 60)
+        assert ask(server, b"GET /offered HTTP/1.1\r\nHost: a\r\n\r\n").status == 200
+
+
+@pytest.mark.parametrize("arguments", PLACES, ids=" ".join)
+def test_the_application_is_told_that_the_client_has_left(arguments):
+    with serving(*arguments) as server:
+        with opened(server, "/told"):
+            pass
+        assert server.logged("/told: the client has left")
+
+
+def test_a_response_that_is_cut_off_is_a_reset_also_after_a_request_that_was_offered_a_socket():
+    with Server("takes_socket:application") as server, server.client() as client:
+        assert client.ask(b"GET /offered HTTP/1.1\r\n%s\r\n" % ASKS).status == 200
+        client.send(b"GET /cut HTTP/1.0\r\nHost: a\r\n\r\n")
+        with pytest.raises(Broken) as broken:
+            client.response(version="1.0")
+        assert broken.value.reset
+
+
+def test_a_server_with_one_thread_keeps_it_for_requests_that_end():
+    with Server("takes_socket:application", threads=1) as server:
+        assert ask(server, b"GET /echo HTTP/1.1\r\n%s\r\n" % ASKS).status == 503
+        assert server.logged("0 WebSockets are open in this worker, and one thread is kept for other requests")
+        assert server.get("/offered").status == 200
+
+
+def test_a_server_without_descriptors_refuses_a_web_socket_and_serves_on():
+    with Server("takes_socket:application", "--log-level", "warning", open_files=64) as server:
+        clients = []
+        refused = None
+        while refused is None and len(clients) < 100:
+            client = server.client()
+            client.send(b"GET /echo HTTP/1.1\r\n%s\r\na" % ASKS)
+            status = client.head().status
+            clients.append(client)
+            if status != 101:
+                refused = status
+        assert refused == 503
+        assert server.logged("no socket for a WebSocket: ")
+        for client in clients:
+            client.close()
+        eventually(lambda: ask(server, b"GET /offered HTTP/1.1\r\nHost: a\r\n\r\n").status == 200, "it serves")
+        opened(server).close()

@@ -21,6 +21,12 @@ pub fn is_writable(descriptor: BorrowedFd<'_>) -> bool {
     wait(descriptor, PollFlags::OUT, Duration::ZERO)
 }
 
+/// True when the peer of a stream socket has ended its sending direction, or the connection is broken.
+pub fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
+    // POLLHUP and POLLERR are reported without being asked for.
+    wait(socket, PollFlags::RDHUP, Duration::ZERO)
+}
+
 /// A descriptor, and what is waited for there.
 #[derive(Clone, Copy)]
 pub struct Watched<'a> {
@@ -72,7 +78,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::{is_writable, wait_for_end, wait_readable, wait_writable};
+    use super::{has_hung_up, is_writable, wait_for_end, wait_readable, wait_writable};
 
     const LONG: Duration = Duration::from_secs(20);
 
@@ -83,7 +89,9 @@ mod tests {
         theirs.write_all(b"x").unwrap();
         assert!(wait_readable(ours.as_fd(), LONG));
         assert!(is_writable(ours.as_fd()));
+        assert!(!has_hung_up(ours.as_fd()));
         drop(theirs);
+        assert!(has_hung_up(ours.as_fd()));
         assert!(wait_readable(ours.as_fd(), LONG));
         wait_writable(ours.as_fd(), LONG);
     }

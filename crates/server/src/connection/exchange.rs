@@ -12,6 +12,7 @@ use tailrace_observe::level::Level;
 use tailrace_observe::probes;
 use tailrace_observe::record::{Ending, Record};
 use tailrace_os::clock::{self, NEVER, millis};
+use tailrace_os::poll;
 use tailrace_os::usage;
 
 use crate::connection::driver::{Connection, Task};
@@ -381,10 +382,17 @@ impl Exchange {
         true
     }
 
+    /// True when the client has left a connection that was taken over. The application may have read that before the
+    /// thread that polls.
+    pub fn has_client_left(&self) -> bool {
+        let connection = self.connection();
+        connection.has_disconnected() || connection.socket().socket().is_some_and(poll::has_hung_up)
+    }
+
     /// Waits up to this long for the client of a connection that was taken over to leave.
     pub fn await_leaving(&self, time: Duration) {
         let until = clock::now() + time;
-        while !self.connection().has_disconnected() && clock::now() < until {
+        while !self.has_client_left() && clock::now() < until {
             thread::sleep(time / 10);
         }
     }

@@ -190,7 +190,7 @@ impl ResponseState {
         if let Some(request) = self.subscribed.replace(py, None) {
             let has_left = self.phase.peek(py, |phase| match phase {
                 ResponsePhase::Held(response) => response.exchange.response().has_left(),
-                ResponsePhase::TakenOver(taken_over) => taken_over.exchange.client().is_gone(),
+                ResponsePhase::TakenOver(taken_over) => taken_over.exchange.has_client_left(),
                 _ => false,
             });
             self.subscriptions.end(py, request, has_left);

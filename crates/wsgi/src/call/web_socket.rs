@@ -79,5 +79,5 @@ impl NoArguments for TakeOver {
 pub(crate) fn is_expected(py: Python<'_>, error: &PyErr, exchange: &Exchange) -> bool {
     let is_of_connection = error.is_instance_of::<PyConnectionError>(py);
     let has_number = || error.value(py).getattr("errno").is_ok_and(|number| !number.is_none());
-    error.is_instance_of::<PyStopIteration>(py) || (is_of_connection && (exchange.client().is_gone() || !has_number()))
+    error.is_instance_of::<PyStopIteration>(py) || (is_of_connection && (exchange.has_client_left() || !has_number()))
 }
