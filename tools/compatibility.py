@@ -121,7 +121,7 @@ def drive(application: Application, programs: Path, folder: Path) -> dict[str, A
             if failure:
                 sys.stderr.write(server.log)
             requests = 0 if PEER else answer(status, "/status.json")["totals"]["requests"]  # type: ignore[no-untyped-call]
-    except (OSError, pytest.fail.Exception) as error:
+    except (OSError, ValueError, subprocess.TimeoutExpired, pytest.fail.Exception) as error:
         print(error, file=sys.stderr)
         failure = failure or "the server does not start, or does not end as it should"
     return {"driven": driven, "requests": requests, "failure": failure}

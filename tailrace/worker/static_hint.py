@@ -26,11 +26,12 @@ def static_path() -> str | None:
 
 def hint(path: str) -> str | None:
     """What to do about a 404 at this path; None: a view of the project has answered it."""
-    from django.urls import Resolver404, resolve
+    from django.urls import Resolver404, get_script_prefix, resolve
 
     settings = _settings()
     try:
-        resolve(path)
+        # The resolver knows the paths below the prefix (--root-path).
+        resolve("/" + path.removeprefix(get_script_prefix()).lstrip("/"))
     except Resolver404:
         pass
     else:
