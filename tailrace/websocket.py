@@ -82,6 +82,9 @@ def _offered_class(plain: type[socket.socket]) -> type[socket.socket]:
                 _use(self)
             return plain.__getattribute__(self, name)
 
+        def close(self) -> None:
+            withdraw(self)
+
         def __repr__(self) -> str:
             return "<the socket of a request; its use takes over the connection>"
 

@@ -13,6 +13,11 @@ def application(environ, start_response):
         text = f"{isinstance(offered, socket.socket)} {offered is environ.get('gunicorn.socket')} {offered!r}"
         start_response("200 OK", [("Content-Type", "text/plain")])
         return [text.encode()]
+    if path == "/closed":
+        environ["werkzeug.socket"].close()
+        environ["werkzeug.socket"].close()
+        start_response("200 OK", [("Content-Length", "2")])
+        return [b"ok"]
     if path == "/broken":
         raise ValueError("broken")
     if path == "/cut":
@@ -29,6 +34,7 @@ def application(environ, start_response):
         environ["tailrace.on_disconnect"](lambda: environ["wsgi.errors"].write("/told: the client has left\n"))
     taken = environ["gunicorn.socket" if path == "/gunicorn" else "werkzeug.socket"]
     taken.sendall(SWITCHING)
+    environ["tailrace.set_deadline"](0.001)
     if path == "/raises":
         raise ValueError("in the middle")
     if path == "/refused":

@@ -1,7 +1,9 @@
 """The application takes over the connection of a request for a WebSocket."""
 
+import contextlib
 import os
 import signal
+import threading
 import time
 from dataclasses import replace
 
@@ -66,6 +68,7 @@ def test_a_request_whose_socket_is_not_used_is_answered_as_any_other(arguments):
             response = client.ask(b"GET /offered HTTP/1.1\r\n%s\r\n" % ASKS)
             assert response.body == b"True True <the socket of a request; its use takes over the connection>"
         assert client.ask(b"GET /late HTTP/1.1\r\n%s\r\n" % ASKS).body == b"begun yes"
+        assert client.ask(b"GET /closed HTTP/1.1\r\n%s\r\n" % ASKS).body == b"ok"
         assert client.ask(b"GET /broken HTTP/1.1\r\n%s\r\n" % ASKS).status == 500
         before = len(os.listdir(f"/proc/{server.pid}/fd"))
         for _ in range(5):
@@ -129,6 +132,13 @@ def test_pages_of_other_sites_open_none_unless_their_origin_is_listed():
         opened(server, fields=evil).close()
 
 
+def test_over_https_a_page_over_http_is_another_site():
+    with serving("https") as server:
+        opened(server, fields=b"Origin: https://shop.example\r\n").close()
+        request = b"GET /echo HTTP/1.1\r\n%sOrigin: http://shop.example\r\n\r\n" % ASKS
+        assert ask(server, request).status == 403
+
+
 def test_behind_a_trusted_proxy_the_host_that_it_states_counts():
     arguments = ("--trusted-proxies", "127.0.0.1", "--forwarded-headers", "x-forwarded-host")
     with Server("takes_socket:application", *arguments) as server:
@@ -160,6 +170,27 @@ def test_a_server_that_stops_ends_them_at_once(arguments):
             assert client.rest() == b""
         assert server.wait() == 0
     assert "/echo: the end was read" in server.log
+
+
+@pytest.mark.parametrize("arguments", [(), ("https",)], ids=" ".join)
+def test_a_client_that_goes_on_sending_does_not_delay_the_end(arguments):
+    with serving(*arguments, "--graceful-timeout", "100") as server, opened(server) as client:
+
+        def send_on():
+            with contextlib.suppress(OSError):
+                while True:
+                    client.sock.sendall(b"x" * 1000)
+
+        sending = threading.Thread(target=send_on)
+        sending.start()
+        assert client.read(10_000) == b"x" * 10_000
+        server.send_signal(signal.SIGTERM)
+        with contextlib.suppress(OSError):
+            while client.sock.recv(1 << 20):
+                pass
+        assert server.wait() == 0
+        client.abort()
+        sending.join()
 
 
 def test_a_reload_ends_them_and_the_next_one_is_served_by_the_new_worker():

@@ -44,14 +44,15 @@ impl Origins {
         Ok(origins)
     }
 
-    /// True if a page of `origin` may open a WebSocket to `host`, the value of Host. A client without `Origin` is no
+    /// True if a page of `origin` may open a WebSocket to `host`, the value of Host. is_encrypted: the request is known to
+    /// have come by https, so that a page that anyone on the way could have written is of another origin. A client without `Origin` is no
     /// browser, and need not be asked about.
     #[must_use]
-    pub fn permit(&self, origin: &[u8], host: &[u8]) -> bool {
+    pub fn permit(&self, origin: &[u8], host: &[u8], is_encrypted: bool) -> bool {
         let origin = without_default_port(origin);
         self.any
             || self.listed.iter().any(|listed| origin.eq_ignore_ascii_case(listed))
-            || (self.same && is_same(origin, host))
+            || (self.same && is_same(origin, host, is_encrypted))
     }
 }
 
@@ -61,12 +62,14 @@ fn is_scheme(name: &[u8]) -> bool {
         && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
 }
 
-/// The scheme is not compared: behind a proxy that does not state it, the server knows only its own.
-fn is_same(origin: &[u8], host: &[u8]) -> bool {
+/// Unless the scheme of the request is known, that of the origin is not compared: behind a proxy that does not state it,
+/// the server knows only its own.
+fn is_same(origin: &[u8], host: &[u8], is_encrypted: bool) -> bool {
     let Some(at) = memchr::memmem::find(origin, b"://") else { return false };
-    let (scheme, authority) = (&origin[..at + 3], &origin[at + 3..]);
-    let asked = without_default_port(&[scheme, host].concat()).to_ascii_lowercase();
-    !authority.is_empty() && asked.eq_ignore_ascii_case(origin)
+    let (scheme, authority) = (&origin[..at], &origin[at + 3..]);
+    let is_web = scheme.eq_ignore_ascii_case(b"https") || (scheme.eq_ignore_ascii_case(b"http") && !is_encrypted);
+    let asked = [scheme, b"://", host].concat();
+    is_web && !authority.is_empty() && without_default_port(&asked).eq_ignore_ascii_case(origin)
 }
 
 /// An origin without the port that its scheme has anyway.
@@ -105,20 +108,24 @@ mod tests {
             ("null", "shop.example", false),
             ("null", "null", false),
             ("shop.example", "shop.example", false),
+            ("foo://shop.example", "shop.example", false),
+            ("://shop.example", "shop.example", false),
             ("", "", false),
         ] {
-            assert_eq!(same.permit(origin.as_bytes(), host.as_bytes()), permitted, "{origin} {host}");
+            assert_eq!(same.permit(origin.as_bytes(), host.as_bytes(), false), permitted, "{origin} {host}");
+            let is_https = origin.starts_with("https");
+            assert_eq!(same.permit(origin.as_bytes(), host.as_bytes(), true), permitted && is_https, "{origin} {host}");
         }
     }
 
     #[test]
     fn listed_origins_may_and_any_may() {
         let listed = Origins::of(["https://App.example:443", "chrome-extension://abc"]).unwrap();
-        assert!(listed.permit(b"https://app.example", b"api.example"));
-        assert!(listed.permit(b"chrome-extension://abc", b"api.example"));
-        assert!(!listed.permit(b"http://app.example", b"api.example"));
-        assert!(!listed.permit(b"https://api.example", b"api.example"), "`same` is not listed");
-        assert!(Origins::of(["any"]).unwrap().permit(b"null", b"api.example"));
+        assert!(listed.permit(b"https://app.example", b"api.example", true));
+        assert!(listed.permit(b"chrome-extension://abc", b"api.example", true));
+        assert!(!listed.permit(b"http://app.example", b"api.example", true));
+        assert!(!listed.permit(b"https://api.example", b"api.example", true), "`same` is not listed");
+        assert!(Origins::of(["any"]).unwrap().permit(b"null", b"api.example", true));
         for wrong in [
             "app.example",
             "https://",

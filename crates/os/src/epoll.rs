@@ -61,6 +61,14 @@ impl Poller {
         self.watch(socket, key, flags)
     }
 
+    /// From now on, only the end of a connection is an event: another party reads and writes.
+    pub fn watch_end(&self, socket: Option<BorrowedFd<'_>>, key: u64) {
+        if let (Some(epoll), Some(socket)) = (self.epoll.here(), socket) {
+            let flags = epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+            let _ = epoll::modify(epoll, socket, epoll::EventData::new_u64(key), flags);
+        }
+    }
+
     /// Registers a listener, level-triggered.
     ///
     /// # Errors

@@ -377,6 +377,10 @@ impl Host<Connection> for Server {
         self.parts.dispatcher.runners.release(runner);
     }
 
+    fn leave_socket(&self, connection: &Connection) {
+        self.parts.context.poller.watch_end(connection.socket().socket(), connection.key);
+    }
+
     fn note_raw(&self, runner: RunnerId) {
         self.parts.dispatcher.runners.note_raw(runner);
     }

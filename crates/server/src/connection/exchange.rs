@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tailrace_http::forwarded::Scheme;
 use tailrace_http::limits::Refusal;
 use tailrace_observe::level::Level;
 use tailrace_observe::probes;
@@ -357,11 +358,12 @@ impl Exchange {
         let request = self.request();
         let host = request.peer.host.or(request.framing.host).map_or(&[][..], |host| host.of(&request.bytes));
         let origins = &self.connection().shared.config.origins;
+        let is_encrypted = request.peer.scheme.map_or(request.tls.is_some(), |scheme| scheme == Scheme::Https);
         let fields = request.head.fields.iter();
         let stated = fields.filter(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(b"origin"));
         for field in stated {
             let origin = field.value.of(&request.bytes);
-            if !origins.permit(origin, host) {
+            if !origins.permit(origin, host, is_encrypted) {
                 return Err(origin.escape_ascii().to_string());
             }
         }

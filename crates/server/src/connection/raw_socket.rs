@@ -97,6 +97,7 @@ impl RawSocket {
         let connection = response.connection.clone();
         connection.set_raw();
         connection.socket().give_away(connection.shared.config.write_timeout);
+        connection.host.leave_socket(&connection);
         if let Some(Relayed { ours, state }) = &self.relayed {
             let passage = Passage { connection: connection.clone(), ours: ours.clone() };
             let theirs = state.clone();
@@ -215,8 +216,8 @@ impl Passage {
         while !(outward.has_ended && outward.bytes.is_empty()) {
             let read = inward
                 .step(|buffer| client.receive(buffer), |bytes| socket::transmit(ours, &[IoSlice::new(bytes)], false));
-            if read == Step::Broken {
-                // The application reads no more.
+            // The application reads no more, or is to end. A client that goes on sending must not delay that.
+            if read == Step::Broken || self.connection.shared.is_stopping() {
                 inward = Way { bytes: Vec::new(), has_ended: true };
             }
             if inward.has_ended && inward.bytes.is_empty() && !std::mem::replace(&mut told_end, true) {

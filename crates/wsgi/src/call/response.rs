@@ -23,6 +23,7 @@ use crate::call::waiting;
 use crate::ffi::attached_cell::AttachedCell;
 use crate::ffi::bytes::{self, SharedBytes};
 use crate::ffi::thread;
+use crate::python::exceptions::client_disconnected;
 use crate::python::forks::used_in_child;
 use crate::python::type_name::type_name;
 
@@ -327,7 +328,7 @@ impl ResponseState {
     /// The application takes over the connection. False: it cannot.
     ///
     /// # Errors
-    /// As [`Self::take`].
+    /// As [`Self::take`]; the client has left.
     pub(crate) fn take_over(&self, py: Python<'_>) -> PyResult<bool> {
         let mut response = self.take(py)?;
         if let Some(socket) = response.socket.take()
@@ -337,8 +338,10 @@ impl ResponseState {
             self.put_phase(py, ResponsePhase::TakenOver(taken_over));
             return Ok(true);
         }
+        let has_left = response.exchange.response().is_gone();
+        response.gone |= has_left;
         self.put(py, response);
-        Ok(false)
+        if has_left { Err(client_disconnected(py, "the client has disconnected")) } else { Ok(false) }
     }
 
     /// True when the application has taken over the connection.

@@ -161,9 +161,12 @@ impl OneArgument for SetDeadline {
                 PyValueError::new_err("set_deadline() takes a number of seconds that is not negative, or None")
             })?),
         };
-        let mut response = state.take(py)?;
-        response.exchange.set_deadline(time);
-        state.put(py, response);
+        // A connection that was taken over has no deadline.
+        if !state.is_taken_over(py) {
+            let mut response = state.take(py)?;
+            response.exchange.set_deadline(time);
+            state.put(py, response);
+        }
         Ok(py.None().into_bound(py))
     }
 }

@@ -68,9 +68,7 @@ impl NoArguments for TakeOver {
         if state.take_over(py)? {
             return Ok(py.None().into_bound(py));
         }
-        Err(PyConnectionError::new_err(
-            "the connection cannot be taken over: its response has begun, or its client has left",
-        ))
+        Err(PyConnectionError::new_err("the connection cannot be taken over, because its response has begun"))
     }
 }
 
