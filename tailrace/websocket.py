@@ -49,10 +49,13 @@ def _blocking_greenlet() -> type[socket.socket]:
         __slots__ = ()
 
         def send(self, data: bytes, flags: int = 0) -> int:
+            sent: int = base.send(self, data, flags)
+            if type(data) is bytes and sent == len(data):
+                return sent
             rest = memoryview(data).cast("B")
-            while rest:
-                rest = rest[base.send(self, rest, flags) :]
-            return memoryview(data).nbytes
+            while sent < len(rest):
+                sent += base.send(self, rest[sent:], flags)
+            return sent
 
     return BlockingSocket
 
