@@ -162,7 +162,8 @@ def test_connections_to_tailrace_are_used_again(front, served, client):
     assert before >= 1
     for _ in range(50):
         assert client.get("/pong").content == b"pong"
-        assert connections(served.server, path) <= before
+        # One more, for a front that has not put the last one back yet, or that takes its two nodes in turn.
+        assert connections(served.server, path) <= before + 1
 
 
 def test_clients_that_leave_cost_nothing(front, served, client, direct):

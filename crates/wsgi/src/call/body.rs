@@ -33,6 +33,8 @@ enum Unbuffered {
     Nothing,
     /// It has arrived completely and is in memory. Never empty.
     Memory(Segments),
+    /// As `Memory`, from the first seek on: the bytes that were unread then, and how many of them have been read since.
+    Kept(Vec<u8>, usize),
     /// A range of a file. It is read by offset, because children that the application forks share the file's position.
     File(TemporaryFile, Range<u64>),
     /// Data that the client has yet to send.
@@ -139,6 +141,8 @@ pub(crate) struct UnreadBody {
     at: usize,
     end: usize,
     rest: Unbuffered,
+    /// The length of the whole body; `None`: only the client knows.
+    total: Option<usize>,
     /// A reader pauses between two steps.
     pub(crate) is_marked: bool,
     /// Since when steps were made without a pause.
@@ -171,7 +175,63 @@ impl UnreadBody {
             RequestBody::File { file, length } => Unbuffered::File(file, 0..length),
             RequestBody::Stream(stream) => Unbuffered::Stream(stream),
         };
-        Self { buffer: Vec::new(), at: 0, end: 0, rest, is_marked: false, reads_since: None, is_lost: false }
+        let mut source = Self {
+            buffer: Vec::new(),
+            at: 0,
+            end: 0,
+            rest,
+            total: None,
+            is_marked: false,
+            reads_since: None,
+            is_lost: false,
+        };
+        source.total = source.remaining();
+        source
+    }
+
+    /// How many bytes the application has read; `None`: the client has yet to send some.
+    pub(crate) fn position(&self) -> Option<usize> {
+        Some(self.total?.saturating_sub(self.remaining()?))
+    }
+
+    /// The length of the whole body; `None`: only the client knows.
+    pub(crate) fn total(&self) -> Option<usize> {
+        self.total
+    }
+
+    /// Goes on at this position, at most at the end. False: it has been read before the first seek, or the client has yet
+    /// to send the body.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(crate) fn seek(&mut self, position: usize) -> Result<bool, ReadFault> {
+        let (Some(total), Some(now)) = (self.total, self.position()) else { return Ok(false) };
+        let position = position.min(total);
+        if position == now {
+            return Ok(true);
+        }
+        if let Unbuffered::Memory(segments) = &mut self.rest {
+            let mut kept = Vec::new();
+            extend(&mut kept, self.buffer.get(self.at..self.end).unwrap_or(&[]))?;
+            kept.try_reserve_exact(segments.len()).map_err(|_| ReadFault::Memory)?;
+            while !segments.is_empty() {
+                let front = segments.front();
+                let count = front.len();
+                kept.extend_from_slice(front);
+                segments.consume(count);
+            }
+            self.rest = Unbuffered::Kept(kept, 0);
+        }
+        match &mut self.rest {
+            Unbuffered::File(_, unread) => unread.start = position as u64,
+            Unbuffered::Kept(kept, read) => match position.checked_sub(total - kept.len()) {
+                Some(at) => *read = at,
+                None => return Ok(false),
+            },
+            _ => return Ok(false),
+        }
+        self.free_buffer();
+        Ok(true)
     }
 
     /// Fails when an earlier read has lost bytes.
@@ -188,6 +248,7 @@ impl UnreadBody {
     pub(crate) fn buffered(&self) -> &[u8] {
         match &self.rest {
             Unbuffered::Memory(bytes) if self.at == self.end => bytes.front(),
+            Unbuffered::Kept(bytes, read) if self.at == self.end => bytes.get(*read..).unwrap_or(&[]),
             _ => self.in_buffer(),
         }
     }
@@ -198,7 +259,7 @@ impl UnreadBody {
 
     /// True for a body in memory, all of it.
     pub(crate) fn is_in_memory(&self) -> bool {
-        matches!(self.rest, Unbuffered::Nothing | Unbuffered::Memory(_))
+        matches!(self.rest, Unbuffered::Nothing | Unbuffered::Memory(_) | Unbuffered::Kept(..))
     }
 
     /// True while the client may send more.
@@ -211,6 +272,7 @@ impl UnreadBody {
         let unread = match &self.rest {
             Unbuffered::Nothing => 0,
             Unbuffered::Memory(bytes) => bytes.len(),
+            Unbuffered::Kept(bytes, read) => bytes.len() - read,
             Unbuffered::File(_, unread) => usize::try_from(unread.end - unread.start).unwrap_or(usize::MAX),
             Unbuffered::Stream(_) => return None,
         };
@@ -225,6 +287,10 @@ impl UnreadBody {
                 if bytes.is_empty() {
                     self.rest = Unbuffered::Nothing;
                 }
+                return;
+            }
+            Unbuffered::Kept(_, read) if self.at == self.end => {
+                *read += count;
                 return;
             }
             _ => self.at += count,
@@ -246,6 +312,8 @@ impl UnreadBody {
         match &mut self.rest {
             Unbuffered::Nothing => {}
             Unbuffered::Memory(_) => return Ok(Refill::Bytes),
+            Unbuffered::Kept(bytes, read) if *read < bytes.len() => return Ok(Refill::Bytes),
+            Unbuffered::Kept(..) => {}
             Unbuffered::File(file, unread) => {
                 let size = FILE_BLOCK.min(usize::try_from(unread.end - unread.start).unwrap_or(FILE_BLOCK));
                 if self.buffer.len() < size {
@@ -537,6 +605,44 @@ mod tests {
 
     fn in_segments(bytes: &[u8], size: usize) -> UnreadBody {
         UnreadBody::new(RequestBody::Memory(bytes.chunks(size).map(<[u8]>::to_vec).collect()))
+    }
+
+    #[test]
+    fn a_body_that_has_arrived_can_be_sought_and_is_the_same_everywhere() {
+        let body: Vec<u8> = (0..=255).cycle().take(700_000).collect();
+        for mut source in [in_memory(&body), in_segments(&body, 4096), in_file(&body)] {
+            assert_eq!((source.position(), source.total()), (Some(0), Some(body.len())));
+            // As Zope does, which reads from the end.
+            assert!(source.seek(usize::MAX).unwrap());
+            assert_eq!((source.position(), source.remaining()), (Some(body.len()), Some(0)));
+            let mut end = body.len();
+            while end > 0 {
+                let start = end.saturating_sub(65_536);
+                assert!(source.seek(start).unwrap());
+                let mut part = vec![0; end - start];
+                source.fill(&mut part).unwrap();
+                assert!(part == body[start..end] && source.position() == Some(end));
+                end = start;
+            }
+            assert!(source.seek(3).unwrap());
+            assert_eq!(source.collect(5, false).unwrap(), body[3..8]);
+            assert_eq!(source.collect(usize::MAX, false).unwrap(), body[8..]);
+            assert!(source.seek(0).unwrap());
+            assert_eq!(source.collect(usize::MAX, false).unwrap(), body);
+        }
+    }
+
+    #[test]
+    fn what_was_read_before_the_first_seek_has_been_freed_unless_it_is_in_a_file() {
+        for (mut source, is_there) in [(in_segments(b"abcdef", 2), false), (in_file(b"abcdef"), true)] {
+            assert_eq!(source.collect(3, false).unwrap(), b"abc");
+            assert_eq!((source.position(), source.seek(3).unwrap()), (Some(3), true), "it is there already");
+            assert_eq!(source.seek(2).unwrap(), is_there);
+            assert!(source.seek(4).unwrap() && source.seek(3).unwrap());
+            assert_eq!(source.collect(9, false).unwrap(), b"def");
+        }
+        let mut empty = UnreadBody::new(RequestBody::Empty);
+        assert!(empty.seek(0).unwrap() && empty.seek(9).unwrap() && empty.has_nothing());
     }
 
     fn lines_of(mut source: UnreadBody, limit: usize) -> Vec<Vec<u8>> {

@@ -3,9 +3,10 @@
 //! By default the body is complete before the application is called, so a read does not wait for the network; a body in
 //! a file is read in large blocks with the interpreter released. With `--stream-body` it is read as it comes; how a
 //! read waits for the client, and for another reader, is the matter of `waiting.rs`. The end of the stream is the end
-//! of the body, and a body that breaks off raises. The stream is not seekable (nothing may rely on a body that can be
-//! read twice), and `close()` leaves it open: it belongs to the server, and a `TextIOWrapper` around it closes it when
-//! it is collected.
+//! of the body, and a body that breaks off raises. `seekable()` is false: nothing may rely on a body that can be read
+//! twice, since what was read is freed. Yet `seek` works once the body is there, from its first call on, because Zope
+//! asks for the length in this way. `close()` leaves the stream open: it belongs to the server, and a `TextIOWrapper`
+//! around it closes it when it is collected.
 
 use std::sync::MutexGuard;
 
@@ -236,13 +237,29 @@ impl Input {
         Err(unsupported("fileno"))
     }
 
-    fn tell(&self) -> PyResult<u64> {
-        Err(unsupported("tell"))
+    /// How many bytes have been read. Raises UnsupportedOperation while the client has yet to send some.
+    fn tell(&self, py: Python<'_>) -> PyResult<usize> {
+        self.source(py)?.position().ok_or_else(|| unsupported("tell"))
     }
 
-    #[pyo3(signature = (_offset, _whence=0, /))]
-    fn seek(&self, _offset: i64, _whence: i32) -> PyResult<u64> {
-        Err(unsupported("seek"))
+    /// Goes on at another position, as `io.IOBase.seek`, at most at the end. Raises UnsupportedOperation while the client
+    /// has yet to send some, and for bytes that were read before the first seek.
+    #[pyo3(signature = (offset, whence=0, /))]
+    fn seek(&self, py: Python<'_>, offset: i64, whence: i32) -> PyResult<usize> {
+        let mut source = self.source(py)?;
+        let (Some(total), Some(now)) = (source.total(), source.position()) else { return Err(unsupported("seek")) };
+        let relative = |from: usize| (from as i64).saturating_add(offset).max(0);
+        let position = match whence {
+            0 => offset,
+            1 => relative(now),
+            2 => relative(total),
+            _ => return Err(PyValueError::new_err("seek() takes a whence of 0, 1 or 2")),
+        };
+        let position = usize::try_from(position).map_err(|_| PyValueError::new_err("seek() to before the body"))?;
+        if !source.seek(position)? {
+            return Err(unsupported("seek to what was read before the first seek"));
+        }
+        Ok(source.position().unwrap_or(position))
     }
 
     #[pyo3(signature = (_size=None, /))]
