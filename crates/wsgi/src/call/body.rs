@@ -33,7 +33,8 @@ enum Unbuffered {
     Nothing,
     /// It has arrived completely and is in memory. Never empty.
     Memory(Segments),
-    /// As `Memory`, from the first seek on: the bytes that were unread then, and how many of them have been read since.
+    /// As `Memory`, from the first `tell` or `seek` on: the bytes that were unread then, and how many of them have been
+    /// read since.
     Kept(Vec<u8>, usize),
     /// A range of a file. It is read by offset, because children that the application forks share the file's position.
     File(TemporaryFile, Range<u64>),
@@ -199,28 +200,37 @@ impl UnreadBody {
         self.total
     }
 
-    /// Goes on at this position, at most at the end. False: it has been read before the first seek, or the client has yet
-    /// to send the body.
+    /// From now on, what is read of a body in memory is not freed: the application may come back to it.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(crate) fn keep(&mut self) -> Result<(), ReadFault> {
+        let Unbuffered::Memory(segments) = &mut self.rest else { return Ok(()) };
+        let mut kept = Vec::new();
+        extend(&mut kept, self.buffer.get(self.at..self.end).unwrap_or(&[]))?;
+        kept.try_reserve_exact(segments.len()).map_err(|_| ReadFault::Memory)?;
+        while !segments.is_empty() {
+            let front = segments.front();
+            let count = front.len();
+            kept.extend_from_slice(front);
+            segments.consume(count);
+        }
+        self.rest = Unbuffered::Kept(kept, 0);
+        self.free_buffer();
+        Ok(())
+    }
+
+    /// Goes on at this position, at most at the end. False: it was read before [`Self::keep`], or the client has yet to
+    /// send the body.
     ///
     /// # Errors
     /// No memory.
     pub(crate) fn seek(&mut self, position: usize) -> Result<bool, ReadFault> {
+        self.keep()?;
         let (Some(total), Some(now)) = (self.total, self.position()) else { return Ok(false) };
         let position = position.min(total);
         if position == now {
             return Ok(true);
-        }
-        if let Unbuffered::Memory(segments) = &mut self.rest {
-            let mut kept = Vec::new();
-            extend(&mut kept, self.buffer.get(self.at..self.end).unwrap_or(&[]))?;
-            kept.try_reserve_exact(segments.len()).map_err(|_| ReadFault::Memory)?;
-            while !segments.is_empty() {
-                let front = segments.front();
-                let count = front.len();
-                kept.extend_from_slice(front);
-                segments.consume(count);
-            }
-            self.rest = Unbuffered::Kept(kept, 0);
         }
         match &mut self.rest {
             Unbuffered::File(_, unread) => unread.start = position as u64,
@@ -633,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_the_first_seek_has_been_freed_unless_it_is_in_a_file() {
+    fn what_was_read_before_it_was_kept_has_been_freed_unless_it_is_in_a_file() {
         for (mut source, is_there) in [(in_segments(b"abcdef", 2), false), (in_file(b"abcdef"), true)] {
             assert_eq!(source.collect(3, false).unwrap(), b"abc");
             assert_eq!((source.position(), source.seek(3).unwrap()), (Some(3), true), "it is there already");

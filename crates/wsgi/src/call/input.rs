@@ -4,8 +4,8 @@
 //! a file is read in large blocks with the interpreter released. With `--stream-body` it is read as it comes; how a
 //! read waits for the client, and for another reader, is the matter of `waiting.rs`. The end of the stream is the end
 //! of the body, and a body that breaks off raises. `seekable()` is false: nothing may rely on a body that can be read
-//! twice, since what was read is freed. Yet `seek` works once the body is there, from its first call on, because Zope
-//! asks for the length in this way. `close()` leaves the stream open: it belongs to the server, and a `TextIOWrapper`
+//! twice, since what was read is freed. Yet `seek` works once the body is there, back to the first `tell` or `seek`,
+//! because Zope uses both. `close()` leaves the stream open: it belongs to the server, and a `TextIOWrapper`
 //! around it closes it when it is collected.
 
 use std::sync::MutexGuard;
@@ -237,13 +237,16 @@ impl Input {
         Err(unsupported("fileno"))
     }
 
-    /// How many bytes have been read. Raises UnsupportedOperation while the client has yet to send some.
+    /// How many bytes have been read: a position to which `seek` can return. Raises UnsupportedOperation while the client
+    /// has yet to send some.
     fn tell(&self, py: Python<'_>) -> PyResult<usize> {
-        self.source(py)?.position().ok_or_else(|| unsupported("tell"))
+        let mut source = self.source(py)?;
+        source.keep()?;
+        source.position().ok_or_else(|| unsupported("tell"))
     }
 
     /// Goes on at another position, as `io.IOBase.seek`, at most at the end. Raises UnsupportedOperation while the client
-    /// has yet to send some, and for bytes that were read before the first seek.
+    /// has yet to send some, and for bytes that were read before the first `tell` or `seek`.
     #[pyo3(signature = (offset, whence=0, /))]
     fn seek(&self, py: Python<'_>, offset: i64, whence: i32) -> PyResult<usize> {
         let mut source = self.source(py)?;
@@ -257,7 +260,7 @@ impl Input {
         };
         let position = usize::try_from(position).map_err(|_| PyValueError::new_err("seek() to before the body"))?;
         if !source.seek(position)? {
-            return Err(unsupported("seek to what was read before the first seek"));
+            return Err(unsupported("seek to what was read before the first tell or seek"));
         }
         Ok(source.position().unwrap_or(position))
     }
