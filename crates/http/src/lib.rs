@@ -5,7 +5,8 @@
 //! response passes [`encode`]. [`limits`] has what a request may cost, and refusals as values. [`static_path`],
 //! [`conditional`], [`range`] and [`coding`] tell which file, which part of it, and which form of it, answers a request.
 //! [`proxy_protocol`] and [`forwarded`] read what proxies state about a client, [`trust`] has whose statements are
-//! believed. [`origin`] has which pages may open a WebSocket, [`identity`] the id of a request and its trace, [`request_start`] when a proxy received it.
+//! believed. [`origin`] has which pages may open a WebSocket, [`identity`] the id of a request and its trace,
+//! [`request_start`] when a proxy received it.
 //!
 //! The parser is this crate's own. httparse accepts a bare LF as a line end, so each line would have to be searched for
 //! it again; and it starts over with every read, so the time for a head that comes octet by octet would be quadratic in

@@ -44,9 +44,9 @@ impl Origins {
         Ok(origins)
     }
 
-    /// True if a page of `origin` may open a WebSocket to `host`, the value of Host. is_encrypted: the request is known to
-    /// have come by https, so that a page that anyone on the way could have written is of another origin. A client without `Origin` is no
-    /// browser, and need not be asked about.
+    /// True if a page of `origin` may open a WebSocket to `host`, the value of Host. A client without `Origin` is no
+    /// browser, and need not be asked about. is_encrypted: the request is known to have come by https, so that a page
+    /// which anyone on the way could have written is of another origin.
     #[must_use]
     pub fn permit(&self, origin: &[u8], host: &[u8], is_encrypted: bool) -> bool {
         let origin = without_default_port(origin);

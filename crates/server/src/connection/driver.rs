@@ -105,7 +105,7 @@ impl Connection {
         self.has_left.store(true, Ordering::SeqCst);
     }
 
-    /// The application has taken over the connection. The application of a stopping server is told at once.
+    /// The application has taken over the connection. In a stopping server, it immediately reads the end.
     pub(crate) fn set_raw(&self) {
         self.is_raw.store(true, Ordering::SeqCst);
         if self.shared.is_stopping() {

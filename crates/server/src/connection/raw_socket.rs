@@ -31,7 +31,7 @@ const RELAYED: usize = 16 * 1024;
 pub struct RawSocket {
     /// If the application has one end of a pair.
     relayed: Option<Relayed>,
-    _count: RawCount,
+    count: RawCount,
 }
 
 /// Counts a raw socket until it is dropped.
@@ -53,8 +53,9 @@ struct Relayed {
 enum RelayState {
     /// The runner, when the application returns.
     Running,
-    /// The thread that relays, once it has sent what the application has left.
-    Ending(Box<ResponseStream>),
+    /// The thread that relays, once it has sent what the application has left. It counts until then: clients that accept
+    /// nothing must not pile up threads.
+    Ending(Box<ResponseStream>, RawCount),
     /// The runner: the thread has returned.
     Over,
 }
@@ -87,7 +88,7 @@ impl RawSocket {
                 (theirs, Some(Relayed { ours: Arc::new(ours), state }))
             }
         };
-        Ok((Self { relayed, _count: count }, descriptor))
+        Ok((Self { relayed, count }, descriptor))
     }
 
     /// The connection leaves HTTP: from now on its bytes are those of the socket. False: it cannot, and nothing was done.
@@ -117,11 +118,11 @@ impl RawSocket {
 
     /// The application has returned: ends the response, after what it has left in the socket.
     pub(crate) fn end(self, mut response: ResponseStream) {
-        if let Some(Relayed { ours, state }) = &self.relayed {
-            let mut state = lock(state);
+        if let Some(Relayed { ours, state }) = self.relayed {
+            let mut state = lock(&state);
             if let RelayState::Running = *state {
                 response.leave_runner();
-                *state = RelayState::Ending(Box::new(response));
+                *state = RelayState::Ending(Box::new(response), self.count);
                 drop(state);
                 // The thread reads what the application has written, and then the end.
                 return socket::end_receiving(ours.as_fd());
@@ -193,7 +194,7 @@ impl Passage {
         socket::shut_down(self.ours.as_fd());
         self.connection.socket().end_sending();
         let ended = std::mem::replace(&mut *lock(state), RelayState::Over);
-        if let RelayState::Ending(response) = ended {
+        if let RelayState::Ending(response, _count) = ended {
             // A response that has left HTTP has no length to fall short of.
             let _ = response.finish_as(Finish::ByIo);
         }

@@ -126,6 +126,13 @@ impl WsgiApplication {
     ) -> ControlFlow<()> {
         let process = Process::here();
         let policy = runner.policy;
+        let socket = match exchange.web_socket().transpose() {
+            Ok(socket) => socket,
+            Err(refusal) => {
+                exchange.fail(refusal.status, Some(refusal.reason));
+                return ControlFlow::Continue(());
+            }
+        };
         let body = exchange.take_body();
         let (environ, input) = match self.environ(py, cache, &exchange, body) {
             Ok(made) => made,
@@ -149,27 +156,14 @@ impl WsgiApplication {
         let in_use = InUse { start_response: Some(start_response), py };
         let Some(start_response) = &in_use.start_response else { return ControlFlow::Continue(()) };
         let state = start_response.state();
-        let socket = exchange.web_socket();
-        let offered = match socket {
-            None => {
-                state.begin(py, WsgiResponse { exchange, started: false, gone: false, socket: None });
-                None
-            }
-            Some(Err(refusal)) => {
-                exchange.fail(refusal.status, Some(refusal.reason));
+        let (socket, descriptor) = socket.unzip();
+        state.begin(py, WsgiResponse { exchange, started: false, gone: false, socket });
+        let offer = |descriptor| OfferedSocket::offer(&environ, start_response.bound(py), descriptor, self.is_gevent);
+        let offered = match descriptor.map(offer).transpose() {
+            Ok(offered) => offered,
+            Err(error) => {
+                self.finish(py, state, Err(error), policy);
                 return ControlFlow::Continue(());
-            }
-            Some(Ok((socket, descriptor))) => {
-                match OfferedSocket::offer(&environ, start_response.bound(py), descriptor, self.is_gevent) {
-                    Ok(offered) => {
-                        state.begin(py, WsgiResponse { exchange, started: false, gone: false, socket: Some(socket) });
-                        Some(offered)
-                    }
-                    Err(error) => {
-                        self.fail(py, exchange, &error, policy);
-                        return ControlFlow::Continue(());
-                    }
-                }
             }
         };
         self.environs.add_functions(&environ, start_response.environ_functions());
