@@ -154,7 +154,7 @@ def test_one_thread_is_kept_for_other_requests_and_the_count_is_shown():
         assert refused.status == 503 and b"as many WebSockets" in refused.body
         assert server.logged("2 WebSockets are open in this worker, and one thread is kept for other requests")
         assert server.get("/offered").status == 200
-        assert metrics(status)["tailrace_web_sockets"] == 2
+        eventually(lambda: metrics(status)["tailrace_web_sockets"] == 2, "they are counted")
         for client in clients:
             client.close()
         eventually(lambda: metrics(status)["tailrace_web_sockets"] == 0, "they are counted down")

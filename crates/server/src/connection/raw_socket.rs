@@ -118,16 +118,19 @@ impl RawSocket {
 
     /// The application has returned: ends the response, after what it has left in the socket.
     pub(crate) fn end(self, mut response: ResponseStream) {
-        if let Some(Relayed { ours, state }) = self.relayed {
+        let Self { relayed, count } = self;
+        if let Some(Relayed { ours, state }) = relayed {
             let mut state = lock(&state);
             if let RelayState::Running = *state {
                 response.leave_runner();
-                *state = RelayState::Ending(Box::new(response), self.count);
+                *state = RelayState::Ending(Box::new(response), count);
                 drop(state);
                 // The thread reads what the application has written, and then the end.
                 return socket::end_receiving(ours.as_fd());
             }
         }
+        // As in the relay.
+        drop(count);
         let _ = response.finish_as(Finish::Done);
     }
 }
@@ -192,9 +195,17 @@ impl Passage {
         let passed = catch(|| self.run(received));
         // The application reads and writes no more, even if a child that it has forked holds an end of the pair.
         socket::shut_down(self.ours.as_fd());
-        self.connection.socket().end_sending();
         let ended = std::mem::replace(&mut *lock(state), RelayState::Over);
-        if let RelayState::Ending(response, _count) = ended {
+        let response = match ended {
+            RelayState::Ending(response, count) => {
+                // A client that sees the end may come back immediately: it must not find its own place taken.
+                drop(count);
+                Some(response)
+            }
+            RelayState::Running | RelayState::Over => None,
+        };
+        self.connection.socket().end_sending();
+        if let Some(response) = response {
             // A response that has left HTTP has no length to fall short of.
             let _ = response.finish_as(Finish::ByIo);
         }
