@@ -84,6 +84,8 @@ def uvicorn(executables: Path, run: Path, ports: Ports) -> list[list[str]]:
     return [[str(executables / "uvicorn"), "bench.event_apps:asgi", *options, "--port", str(ports.http)]]
 
 
+# Pushpin's default. Its Condure 1.9.1 panics when an event goes to nearly as many connections.
+PUSHPIN_CONNECTIONS: Final = 50_000
 PUSHPIN: Final = """
 [global]
 include={{libdir}}/internal.conf
@@ -124,8 +126,8 @@ max_open_requests=2000
 
 
 def pushpin(executables: Path, run: Path, ports: Ports) -> list[list[str]]:
-    """Pushpin requests the application through Zurl. It adjusts to a limit of open files that is below `maximum`."""
-    (run / "pushpin.conf").write_text(PUSHPIN.format(run=run, host=HOST, ports=ports, maximum=FILES - 50))
+    """Pushpin requests the application through Zurl."""
+    (run / "pushpin.conf").write_text(PUSHPIN.format(run=run, host=HOST, ports=ports, maximum=PUSHPIN_CONNECTIONS))
     (run / "routes").write_text(f"* {HOST}:{ports.backend}\n")
     (run / "zurl.conf").write_text(ZURL.format(run=run))
     threads = ["-k", "gthread", "-w", "1", "--threads", "8", "-b", f"{HOST}:{ports.backend}"]
@@ -178,11 +180,15 @@ def publish(peer: Peer, ports: Ports, rate: float, seconds: float, said: Connect
     publisher = Publisher(peer, ports)
     said.send(0)
     start, count = time.monotonic(), 0
-    while count < rate * seconds and time.monotonic() < start + seconds:
-        time.sleep(max(0.0, start + count / rate - time.monotonic()))
-        count += 1
-        publisher.publish(count)
-    said.send(count)
+    try:
+        while count < rate * seconds and time.monotonic() < start + seconds:
+            time.sleep(max(0.0, start + count / rate - time.monotonic()))
+            publisher.publish(count + 1)
+            count += 1
+    except (OSError, http.client.HTTPException) as error:
+        print(f"publishing event {count + 1} failed: {error}", file=sys.stderr)
+    else:
+        said.send(count)
 
 
 def free_ports() -> Ports:
@@ -316,7 +322,7 @@ def measured(peer: Peer, rate: float, options: argparse.Namespace) -> dict[str, 
             cpu, start = cpu_seconds(processes()), time.monotonic()
             published = here.recv()
         except EOFError:
-            raise ChildProcessError("the publisher failed") from None
+            raise ChildProcessError("an event could not be published") from None
         cpu, took = cpu_seconds(processes()) - cpu, time.monotonic() - start
         publisher.join()
         to_publish = round(rate * seconds)
