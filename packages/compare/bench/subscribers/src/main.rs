@@ -352,3 +352,46 @@ fn main() {
         std::process::exit(1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// The stream ends, the next request is rejected, and the one after it gets the rest.
+    const RESPONSES: [&str; 3] = [
+        "HTTP/1.1 200 OK\r\n\r\nretry: 10\nid: 1\ndata: \"t\": 1\n\nid: 2\ndata: \"t\": 1\n\nid: 4\ndata: \"t\": 1\n\n\
+         id: 4\ndata: \"t\": 1\n\n",
+        "HTTP/1.1 503 Busy\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n14\r\nid: 5\ndata: \"t\": 1\n\n\r\n0\r\n\r\n",
+    ];
+
+    #[test]
+    fn a_stream_that_ends_is_requested_again_and_missing_events_are_counted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/events", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let asked = RESPONSES.map(|response| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 1024];
+                let length = stream.read(&mut request).unwrap();
+                stream.write_all(response.as_bytes()).unwrap();
+                String::from_utf8_lossy(&request[..length]).into_owned()
+            });
+            // The request after the last response: the client has read that one.
+            listener.accept().unwrap();
+            STOP.store(true, Ordering::Relaxed);
+            asked
+        });
+        let mut client = Client::new(options([url].into_iter()).unwrap()).unwrap();
+        client.run().unwrap();
+        let asked = server.join().unwrap();
+        assert!(asked[0].starts_with("GET /events HTTP/1.1\r\n") && !asked[0].contains("Last-Event-ID"));
+        assert!(asked[1..].iter().all(|request| request.contains("\r\nLast-Event-ID: 4\r\n")));
+        let Tally { delivered, lost, doubled, closed, failed, rejected, reconnects, .. } = client.tally;
+        assert_eq!((delivered, lost, doubled), (4, 1, 1));
+        assert_eq!((closed, failed, rejected, reconnects), (2, 1, 1, 3));
+    }
+}
