@@ -381,13 +381,13 @@ mod tests {
                 String::from_utf8_lossy(&request[..length]).into_owned()
             });
             // The request after the last response: the client has read that one.
-            listener.accept().unwrap();
+            let last = listener.accept().unwrap();
             STOP.store(true, Ordering::Relaxed);
-            asked
+            (asked, last)
         });
         let mut client = Client::new(options([url].into_iter()).unwrap()).unwrap();
         client.run().unwrap();
-        let asked = server.join().unwrap();
+        let (asked, _last) = server.join().unwrap();
         assert!(asked[0].starts_with("GET /events HTTP/1.1\r\n") && !asked[0].contains("Last-Event-ID"));
         assert!(asked[1..].iter().all(|request| request.contains("\r\nLast-Event-ID: 4\r\n")));
         let Tally { delivered, lost, doubled, closed, failed, rejected, reconnects, .. } = client.tally;
