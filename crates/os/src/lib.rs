@@ -17,6 +17,7 @@ pub mod mapping;
 #[cfg(loom)]
 pub mod model;
 pub mod panics;
+pub mod passing;
 pub mod poll;
 pub mod process;
 pub mod random;

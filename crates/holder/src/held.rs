@@ -1,0 +1,746 @@
+//! One held connection: what its client has been sent, and what it is to be sent next.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tailrace_http::body_encoder::BodyEncoder;
+use tailrace_http::encode::{OwnFields, ResponseHead};
+use tailrace_http::framing::RequestFacts;
+use tailrace_os::clock;
+use tailrace_os::socket::{self, Io};
+
+use crate::channels::{Channels, Member};
+use crate::grip::{Filters, Mode};
+use crate::message::{Format, Hold};
+use crate::publication::{Publication, ResponseForm, StreamForm};
+
+/// Publications are gathered for one write until they have this many bytes.
+const GATHERED: usize = 64 * 1024;
+/// A client may send this many bytes while its response is held. What it sends is discarded.
+const MAX_RECEIVED: u32 = 64 * 1024;
+/// Time after which an event source is to reconnect when its stream must end, in milliseconds: between these.
+const RETRY: (u64, u64) = (1_000, 10_000);
+
+/// Why a connection is no longer held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Reason {
+    /// Its response is complete.
+    Complete,
+    /// The client has disconnected.
+    Left,
+    /// The client did not receive publications before they were dropped.
+    Behind,
+    /// The client has sent more than it may.
+    Sent,
+    /// The server stops, or the process that encrypts.
+    Stopped,
+    /// There were as many connections as there may be.
+    TooMany,
+    /// No descriptor was left.
+    NoDescriptor,
+}
+
+impl Reason {
+    /// Every reason, with its name.
+    pub(crate) const ALL: [(Self, &'static str); 7] = [
+        (Self::Complete, "complete"),
+        (Self::Left, "left"),
+        (Self::Behind, "behind"),
+        (Self::Sent, "sent"),
+        (Self::Stopped, "stopped"),
+        (Self::TooMany, "too_many"),
+        (Self::NoDescriptor, "no_descriptor"),
+    ];
+}
+
+/// A channel of a connection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Subscribed {
+    #[serde(skip)]
+    pub(crate) channel: usize,
+    /// Its place among the members of the channel.
+    #[serde(skip)]
+    pub(crate) place: usize,
+    /// For gaps and ids; `None`: they do not matter.
+    last_id: Option<Arc<str>>,
+    filters: Filters,
+    name: String,
+    /// Of the channel, for the next holder.
+    #[serde(default)]
+    dropped: u64,
+}
+
+/// What few connections have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Extras {
+    /// For [`Mode::Response`].
+    held_response: Option<HeldResponse>,
+    /// `user` of the metadata.
+    user: Option<String>,
+    /// `id_format` of the metadata.
+    id_format: Option<String>,
+    next: Option<String>,
+}
+
+/// A response that is sent if nothing is published in time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct HeldResponse {
+    status: String,
+    fields: Vec<(String, String)>,
+    server: String,
+    #[serde(with = "serde_bytes")]
+    body: Vec<u8>,
+}
+
+/// A held connection without its socket.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) mode: Mode,
+    format: Format,
+    /// Address of the client.
+    pub(crate) client: String,
+    pub(crate) request: String,
+    is_relayed: bool,
+    is_event_stream: bool,
+    pub(crate) subscriptions: Vec<Subscribed>,
+    /// It has every publication up to this number.
+    pub(crate) number: u64,
+    #[serde(with = "serde_bytes")]
+    unsent: Vec<u8>,
+    #[serde(with = "serde_bytes")]
+    pub(crate) keep_alive: Vec<u8>,
+    pub(crate) keep_alive_seconds: u32,
+    /// For [`Mode::Response`].
+    pub(crate) timeout: u32,
+    extras: Option<Box<Extras>>,
+    received: u32,
+    /// Its last bytes are in `unsent`, or were sent.
+    is_ending: bool,
+}
+
+/// A held connection.
+pub(crate) struct Held {
+    pub(crate) state: State,
+    socket: OwnedFd,
+    /// False: the socket accepts nothing until an event says so.
+    pub(crate) is_writable: bool,
+    /// It is in the list of those that are to be sent something.
+    pub(crate) is_listed: bool,
+    /// When its client was last sent something.
+    pub(crate) sent_at: Instant,
+    pub(crate) since: Instant,
+    /// Of this connection alone.
+    pub(crate) serial: u64,
+    /// It was held by the former holder.
+    pub(crate) is_taken_over: bool,
+}
+
+/// What a step has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It has all.
+    Idle,
+    /// There is more to be sent now.
+    More,
+    /// The socket accepts nothing more.
+    Blocked,
+    /// It is over.
+    Ended(Reason),
+}
+
+/// What was gathered for a client, which others may need as well.
+#[derive(Default)]
+pub(crate) struct Gathered {
+    /// The channel, the number after which, the framing, and the number of the newest publication then. `None`: it is of use
+    /// for no other.
+    of: Option<(usize, u64, BodyEncoder, u64)>,
+    bytes: Vec<u8>,
+    /// Where each publication ends, with its number.
+    ends: Vec<(usize, u64)>,
+    /// The stream ends behind these bytes.
+    closes: bool,
+    /// More is to be gathered after this.
+    has_more: bool,
+}
+
+impl Gathered {
+    fn clear(&mut self) {
+        self.of = None;
+        self.bytes.clear();
+        self.ends.clear();
+        self.closes = false;
+        self.has_more = false;
+        if self.bytes.capacity() > 8 * GATHERED {
+            self.bytes = Vec::new();
+        }
+    }
+}
+
+impl Held {
+    /// A connection that a worker has passed, and the number of the last publication that it has.
+    ///
+    /// # Errors
+    /// What is wrong with its response.
+    pub(crate) fn new(hold: Hold, socket: OwnedFd, now: Instant) -> Result<Self, String> {
+        let Hold { instructions, .. } = &hold;
+        let mode = instructions.mode.unwrap_or(Mode::Stream);
+        let meta =
+            |wanted: &str| instructions.meta.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+        let mut extras = Extras {
+            user: meta("user"),
+            id_format: meta("id_format"),
+            next: instructions.next.clone(),
+            held_response: None,
+        };
+        let fields = || hold.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
+        let status =
+            instructions.status.map_or_else(|| hold.status.clone(), |status| format!("{status} ").into_bytes());
+        let is_event_stream = fields().any(|(name, value)| {
+            name.eq_ignore_ascii_case(b"content-type") && value.to_ascii_lowercase().starts_with(b"text/event-stream")
+        });
+        let mut unsent = Vec::new();
+        if mode == Mode::Response {
+            let text = |bytes: &[u8]| bytes.iter().map(|byte| char::from(*byte)).collect::<String>();
+            extras.held_response = Some(HeldResponse {
+                status: text(&status),
+                fields: fields().map(|(name, value)| (text(name), text(value))).collect(),
+                server: text(&hold.server),
+                body: hold.body.clone(),
+            });
+        } else {
+            let mut head = head_of(&status, fields())?;
+            let encoder = finish(&mut head, hold.format, None, &hold.server);
+            unsent.extend_from_slice(head.bytes());
+            encoder.begin(hold.body.len(), &mut unsent);
+            unsent.extend_from_slice(&hold.body);
+            unsent.extend_from_slice(encoder.behind(hold.body.len()));
+        }
+        let subscriptions = instructions.subscriptions.iter();
+        let tracks = instructions.subscriptions.iter().any(|subscription| subscription.filters.build_id);
+        let state = State {
+            mode,
+            format: hold.format,
+            client: hold.client.clone(),
+            request: hold.request.clone(),
+            is_relayed: hold.is_relayed,
+            is_event_stream,
+            subscriptions: subscriptions
+                .map(|subscription| Subscribed {
+                    channel: 0,
+                    place: 0,
+                    last_id: subscription.last_id.as_deref().or(tracks.then_some("")).map(Arc::from),
+                    filters: subscription.filters,
+                    name: subscription.channel.clone(),
+                    dropped: 0,
+                })
+                .collect(),
+            number: 0,
+            unsent,
+            keep_alive: instructions.keep_alive.as_ref().map_or_else(Vec::new, |keep| keep.content.clone()),
+            keep_alive_seconds: instructions.keep_alive.as_ref().map_or(0, |keep| keep.seconds),
+            timeout: instructions.timeout,
+            extras: (extras != Extras::default()).then(|| Box::new(extras)),
+            received: 0,
+            is_ending: false,
+        };
+        Ok(Self::of(state, socket, now))
+    }
+
+    pub(crate) fn of(state: State, socket: OwnedFd, now: Instant) -> Self {
+        Self {
+            state,
+            socket,
+            is_writable: true,
+            is_listed: false,
+            sent_at: now,
+            since: now,
+            serial: 0,
+            is_taken_over: false,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    fn encoder(&self) -> BodyEncoder {
+        let is_chunked = self.state.format == Format::Http11 && self.state.mode == Mode::Stream;
+        if is_chunked { BodyEncoder::CHUNKED } else { BodyEncoder::default() }
+    }
+
+    /// The names of its channels.
+    pub(crate) fn channels(&self) -> impl Iterator<Item = &str> {
+        self.state.subscriptions.iter().map(|subscribed| subscribed.name.as_str())
+    }
+
+    /// Bytes that wait for its client here, and not in the logs.
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.unsent.capacity()
+    }
+
+    /// Joins its channels under this key. `last_event_id`: the id of the last publication that the client has, as it says.
+    pub(crate) fn join(&mut self, key: usize, channels: &mut Channels, last_event_id: Option<&str>) {
+        for (subscription, subscribed) in self.state.subscriptions.iter_mut().enumerate() {
+            if self.is_taken_over {
+                channels.restore(&subscribed.name, subscribed.dropped);
+            }
+            (subscribed.channel, subscribed.place) = channels.join(&subscribed.name, Member { key, subscription });
+        }
+        if self.is_taken_over {
+            return;
+        }
+        let subscriptions = self.state.subscriptions.iter();
+        let known = subscriptions.clone().filter_map(|subscribed| {
+            let id = subscribed.last_id.as_deref()?;
+            let channel = channels.get(subscribed.channel)?;
+            channel.has(id).then(|| channels.number_after([subscribed.channel].into_iter(), id))
+        });
+        // An application that says what the client has knows it better than the client.
+        let has_ids = subscriptions.clone().any(|subscribed| subscribed.last_id.is_some());
+        let of_client = last_event_id.filter(|id| !id.is_empty() && !has_ids);
+        self.state.number = match (known.min(), of_client) {
+            (Some(number), _) => number,
+            (None, Some(id)) => channels.number_after(subscriptions.map(|subscribed| subscribed.channel), id),
+            (None, None) => channels.last(),
+        };
+    }
+
+    /// Its state for the next holder.
+    pub(crate) fn portable(&self, channels: &Channels) -> State {
+        let mut state = self.state.clone();
+        for subscribed in &mut state.subscriptions {
+            subscribed.dropped = channels.get(subscribed.channel).map_or(0, |channel| channel.dropped);
+        }
+        state
+    }
+
+    /// Sends what it lacks, as far as the socket accepts it.
+    pub(crate) fn flush(&mut self, channels: &Channels, gathered: &mut Gathered, counts: &mut Counts) -> Outcome {
+        if !self.is_writable {
+            return Outcome::Blocked;
+        }
+        if !self.state.unsent.is_empty() {
+            match socket::transmit(self.socket.as_fd(), &[IoSlice::new(&self.state.unsent)], false) {
+                Io::Moved(sent) => {
+                    self.sent_at = clock::now();
+                    counts.bytes += sent as u64;
+                    if sent < self.state.unsent.len() {
+                        self.state.unsent.drain(..sent);
+                        self.is_writable = false;
+                        return Outcome::Blocked;
+                    }
+                    self.state.unsent = Vec::new();
+                }
+                Io::WouldBlock => {
+                    self.is_writable = false;
+                    return Outcome::Blocked;
+                }
+                Io::End | Io::Broken => return Outcome::Ended(Reason::Left),
+            }
+        }
+        if self.state.is_ending {
+            return Outcome::Ended(Reason::Complete);
+        }
+        match self.state.mode {
+            Mode::Stream => self.flush_stream(channels, gathered, counts),
+            Mode::Response => self.answer(channels, counts),
+        }
+    }
+
+    fn flush_stream(&mut self, channels: &Channels, gathered: &mut Gathered, counts: &mut Counts) -> Outcome {
+        if self.gather(channels, gathered).is_none() {
+            return Outcome::Ended(Reason::Behind);
+        }
+        let newest = channels.last();
+        if gathered.bytes.is_empty() && !gathered.closes {
+            self.state.number = newest;
+            return Outcome::Idle;
+        }
+        let sent = if gathered.bytes.is_empty() {
+            0
+        } else {
+            match socket::transmit(self.socket.as_fd(), &[IoSlice::new(&gathered.bytes)], false) {
+                Io::Moved(sent) => sent,
+                Io::WouldBlock => {
+                    self.is_writable = false;
+                    return Outcome::Blocked;
+                }
+                Io::End | Io::Broken => return Outcome::Ended(Reason::Left),
+            }
+        };
+        self.sent_at = clock::now();
+        counts.bytes += sent as u64;
+        // The publications that were sent, the last of them maybe in part.
+        let complete = gathered.ends.partition_point(|(end, _)| *end <= sent);
+        let begun =
+            complete + usize::from(gathered.ends.get(complete.wrapping_sub(1)).map_or(0, |(end, _)| *end) < sent);
+        counts.delivered += begun as u64;
+        if let Some((end, number)) = begun.checked_sub(1).and_then(|last| gathered.ends.get(last)) {
+            self.state.number = *number;
+            self.state.unsent.extend_from_slice(&gathered.bytes[sent..*end]);
+        }
+        self.note_ids(channels, gathered, begun);
+        if begun < gathered.ends.len() || !self.state.unsent.is_empty() {
+            self.is_writable = false;
+            return Outcome::Blocked;
+        }
+        if gathered.closes {
+            return self.end();
+        }
+        if gathered.has_more {
+            return Outcome::More;
+        }
+        self.state.number = newest;
+        Outcome::Idle
+    }
+
+    /// Gathers what comes next for the client. `None`: some of it was dropped.
+    fn gather(&self, channels: &Channels, gathered: &mut Gathered) -> Option<()> {
+        let encoder = self.encoder();
+        let newest = channels.last();
+        if let [only] = self.state.subscriptions.as_slice() {
+            let is_plain = only.filters.are_none() && only.last_id.is_none() && self.state.extras.is_none();
+            let of = is_plain.then_some((only.channel, self.state.number, encoder, newest));
+            if of.is_some() && gathered.of == of {
+                return Some(());
+            }
+            gathered.clear();
+            gathered.of = of;
+            for entry in channels.get(only.channel)?.after(self.state.number)? {
+                if !self.gather_one(0, &entry.publication, entry.number, encoder, gathered) {
+                    break;
+                }
+            }
+            return Some(());
+        }
+        gathered.clear();
+        let mut entries = Vec::new();
+        for (at, subscribed) in self.state.subscriptions.iter().enumerate() {
+            entries.extend(channels.get(subscribed.channel)?.after(self.state.number)?.map(|entry| (at, entry)));
+        }
+        entries.sort_by_key(|(_, entry)| entry.number);
+        // A connection that has a channel twice gets what is published there once.
+        entries.dedup_by_key(|(_, entry)| entry.number);
+        for (at, entry) in entries {
+            if !self.gather_one(at, &entry.publication, entry.number, encoder, gathered) {
+                break;
+            }
+        }
+        Some(())
+    }
+
+    /// Appends a publication if it is for this client. False: that is enough for one write.
+    fn gather_one(
+        &self,
+        at: usize,
+        publication: &Publication,
+        number: u64,
+        encoder: BodyEncoder,
+        gathered: &mut Gathered,
+    ) -> bool {
+        let subscribed = &self.state.subscriptions[at];
+        if self.is_left_out(subscribed, publication) {
+            return true;
+        }
+        match &publication.stream {
+            None => return true,
+            Some(StreamForm::Close) => {
+                gathered.closes = true;
+                return false;
+            }
+            Some(StreamForm::Content { chunk, builds_id: false }) => {
+                gathered.bytes.extend_from_slice(chunk.framed(encoder));
+            }
+            Some(StreamForm::Content { chunk, builds_id: true }) => {
+                let id = self.built_id(at, publication);
+                let data = with_id(chunk.data(), id.as_bytes());
+                encoder.begin(data.len(), &mut gathered.bytes);
+                gathered.bytes.extend_from_slice(&data);
+                gathered.bytes.extend_from_slice(encoder.behind(data.len()));
+            }
+        }
+        gathered.ends.push((gathered.bytes.len(), number));
+        // Ids of several channels depend on what was sent before: one at a time.
+        gathered.has_more = gathered.bytes.len() >= GATHERED || self.tracks_ids();
+        !gathered.has_more
+    }
+
+    fn tracks_ids(&self) -> bool {
+        self.state.subscriptions.iter().any(|subscribed| subscribed.last_id.is_some())
+    }
+
+    fn is_left_out(&self, subscribed: &Subscribed, publication: &Publication) -> bool {
+        let extras = self.state.extras.as_deref();
+        if subscribed.filters.skip_users
+            && let (Some(skipped), Some(user)) =
+                (&publication.skip_users, extras.and_then(|extras| extras.user.as_deref()))
+            && skipped.split(',').any(|each| each.trim() == user)
+        {
+            return true;
+        }
+        if subscribed.filters.require_subscription
+            && let Some(required) = &publication.requires
+            && !self.channels().any(|channel| channel == required)
+        {
+            return true;
+        }
+        // The client had it before it was published here: from the application, which has read its own storage.
+        publication.id.is_some() && publication.id == subscribed.last_id
+    }
+
+    /// The id that the client is to come back with.
+    fn built_id(&self, at: usize, publication: &Publication) -> String {
+        let own = publication.id.as_deref().unwrap_or_default();
+        let format = self.state.extras.as_deref().and_then(|extras| extras.id_format.as_deref());
+        let Some(format) = format.filter(|_| self.state.subscriptions[at].filters.build_id) else {
+            return own.to_owned();
+        };
+        let mut built = String::with_capacity(format.len());
+        let mut rest = format;
+        while let Some((before, behind)) = rest.split_once('%') {
+            built.push_str(before);
+            if let Some(behind) = behind.strip_prefix('%') {
+                built.push('%');
+                rest = behind;
+            } else if let Some((name, behind)) = behind.strip_prefix('(').and_then(|inner| inner.split_once(")s")) {
+                let of = self.state.subscriptions.iter().enumerate().find(|(_, subscribed)| subscribed.name == name);
+                match of {
+                    Some((found, _)) if found == at => built.push_str(own),
+                    Some((_, subscribed)) => built.push_str(subscribed.last_id.as_deref().unwrap_or_default()),
+                    None => {}
+                }
+                rest = behind;
+            } else {
+                built.push('%');
+                rest = behind;
+            }
+        }
+        built + rest
+    }
+
+    /// Notes the ids of what was sent.
+    fn note_ids(&mut self, channels: &Channels, gathered: &Gathered, begun: usize) {
+        if !self.tracks_ids() {
+            return;
+        }
+        for (_, number) in &gathered.ends[..begun] {
+            for subscribed in &mut self.state.subscriptions {
+                let Some(channel) = channels.get(subscribed.channel) else { continue };
+                let entry = channel.after(number - 1).and_then(|mut entries| entries.next());
+                if let Some(entry) = entry.filter(|entry| entry.number == *number)
+                    && entry.publication.id.is_some()
+                    && subscribed.last_id.is_some()
+                {
+                    subscribed.last_id.clone_from(&entry.publication.id);
+                }
+            }
+        }
+    }
+
+    /// Answers a held response, if something was published for it.
+    fn answer(&mut self, channels: &Channels, counts: &mut Counts) -> Outcome {
+        let mut first: Option<(u64, Arc<Publication>)> = None;
+        for subscribed in &self.state.subscriptions {
+            let Some(mut entries) =
+                channels.get(subscribed.channel).and_then(|channel| channel.after(self.state.number))
+            else {
+                return Outcome::Ended(Reason::Behind);
+            };
+            let found = entries.find(|entry| {
+                entry.publication.response.is_some() && !self.is_left_out(subscribed, &entry.publication)
+            });
+            if let Some(entry) = found.filter(|entry| first.as_ref().is_none_or(|(number, _)| entry.number < *number)) {
+                first = Some((entry.number, entry.publication.clone()));
+            }
+        }
+        let Some((_, publication)) = first else {
+            self.state.number = channels.last();
+            return Outcome::Idle;
+        };
+        counts.delivered += 1;
+        self.respond(publication.response.as_ref())
+    }
+
+    /// Sends the held response, or this one in its place.
+    pub(crate) fn respond(&mut self, form: Option<&ResponseForm>) -> Outcome {
+        let held = self.state.extras.as_mut().and_then(|extras| extras.held_response.take()).unwrap_or_default();
+        let latin1 = |text: &str| text.chars().map(|char| char as u8).collect::<Vec<u8>>();
+        let (status, fields, body) = match form {
+            Some(form) => {
+                let status =
+                    if form.status.is_empty() { latin1(&held.status) } else { form.status.clone().into_bytes() };
+                let fields: Vec<_> = form
+                    .fields
+                    .iter()
+                    .map(|(name, value)| (name.clone().into_bytes(), value.clone().into_bytes()))
+                    .collect();
+                (status, fields, form.body.clone())
+            }
+            None => (
+                latin1(&held.status),
+                held.fields.iter().map(|(name, value)| (latin1(name), latin1(value))).collect(),
+                held.body,
+            ),
+        };
+        let fields = fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
+        let Ok(mut head) = head_of(&status, fields) else { return Outcome::Ended(Reason::Complete) };
+        finish(&mut head, self.state.format, Some(body.len() as u64), &latin1(&held.server));
+        self.state.unsent.extend_from_slice(head.bytes());
+        if head.status_code() != 304 && head.status_code() != 204 {
+            self.state.unsent.extend_from_slice(&body);
+        }
+        self.state.is_ending = true;
+        Outcome::More
+    }
+
+    /// Ends the stream, after what was sent.
+    fn end(&mut self) -> Outcome {
+        self.state.unsent.extend_from_slice(self.encoder().end());
+        self.state.is_ending = true;
+        Outcome::More
+    }
+
+    /// The server stops, or the process that encrypts: ends the response. Event sources get a time to wait before they
+    /// reconnect, so that they do not all come at once. `spread`: a number that differs from client to client.
+    pub(crate) fn stop(&mut self, spread: u64) -> Outcome {
+        if self.state.is_ending {
+            return Outcome::More;
+        }
+        if self.state.mode == Mode::Response {
+            return self.respond(None);
+        }
+        if self.state.is_event_stream {
+            let retry = format!("retry: {}\n\n", RETRY.0 + spread % (RETRY.1 - RETRY.0));
+            self.append(retry.as_bytes());
+        }
+        self.end()
+    }
+
+    /// Appends bytes to the stream, outside the channels.
+    fn append(&mut self, data: &[u8]) {
+        let encoder = self.encoder();
+        encoder.begin(data.len(), &mut self.state.unsent);
+        self.state.unsent.extend_from_slice(data);
+        self.state.unsent.extend_from_slice(encoder.behind(data.len()));
+    }
+
+    /// Its time has come: keeps a stream alive, or sends a held response.
+    pub(crate) fn expire(&mut self, now: Instant) -> Outcome {
+        match self.state.mode {
+            Mode::Response if !self.state.is_ending => self.respond(None),
+            Mode::Stream
+                if self.keeps_alive_at().is_some_and(|at| at <= now)
+                    && self.state.unsent.is_empty()
+                    && self.is_writable =>
+            {
+                let content = std::mem::take(&mut self.state.keep_alive);
+                self.append(&content);
+                self.state.keep_alive = content;
+                Outcome::More
+            }
+            Mode::Stream | Mode::Response => Outcome::Idle,
+        }
+    }
+
+    /// When it has been sent nothing for so long that it is kept alive.
+    fn keeps_alive_at(&self) -> Option<Instant> {
+        (self.state.keep_alive_seconds > 0)
+            .then(|| self.sent_at + Duration::from_secs(u64::from(self.state.keep_alive_seconds)))
+    }
+
+    /// When [`Held::expire`] is to be called.
+    pub(crate) fn expires_at(&self) -> Option<Instant> {
+        match self.state.mode {
+            Mode::Response => Some(self.since + Duration::from_secs(u64::from(self.state.timeout))),
+            Mode::Stream => self.keeps_alive_at(),
+        }
+    }
+
+    /// Discards what the client has sent.
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Option<Reason> {
+        loop {
+            match socket::receive(self.socket.as_fd(), buffer) {
+                Io::Moved(count) => {
+                    self.state.received = self.state.received.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+                    if self.state.received > MAX_RECEIVED {
+                        return Some(Reason::Sent);
+                    }
+                }
+                Io::WouldBlock => return None,
+                Io::End if self.state.is_relayed && !self.state.is_ending => return Some(Reason::Stopped),
+                Io::End | Io::Broken => return Some(Reason::Left),
+            }
+        }
+    }
+
+    /// Reads what has arrived and is of no use.
+    pub(crate) fn drain(&self) -> Io {
+        socket::receive(self.socket.as_fd(), &mut [0; 16 * 1024])
+    }
+
+    /// Answers that the server cannot hold the connection.
+    pub(crate) fn refuse(&mut self) {
+        let form = ResponseForm {
+            status: String::from("503 Service Unavailable"),
+            fields: vec![
+                (String::from("Content-Type"), String::from("text/plain")),
+                (String::from("Retry-After"), String::from("10")),
+            ],
+            body: b"The server cannot hold this connection.\n".to_vec(),
+        };
+        self.state.unsent.clear();
+        self.state.subscriptions.clear();
+        self.respond(Some(&form));
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.state.is_ending
+    }
+}
+
+/// Counts what was sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) delivered: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A head with these fields, but for those that the framing determines.
+fn head_of<'a>(status: &[u8], fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Result<ResponseHead, String> {
+    let mut head = ResponseHead::default();
+    head.status(status).map_err(|fault| fault.to_string())?;
+    for (name, value) in fields {
+        if !name.eq_ignore_ascii_case(b"content-length") {
+            head.field(name, value).map_err(|fault| fault.to_string())?;
+        }
+    }
+    Ok(head)
+}
+
+fn finish(head: &mut ResponseHead, format: Format, total: Option<u64>, server: &[u8]) -> BodyEncoder {
+    let facts = RequestFacts { format: format.into(), is_head: false, keep_alive: false };
+    clock::with_date(clock::now(), |date| head.finish(facts, total, OwnFields { date, server, id: None })).encoder
+}
+
+/// `%I` becomes the id, and `%%` becomes `%`.
+fn with_id(data: &[u8], id: &[u8]) -> Vec<u8> {
+    let mut result = Vec::with_capacity(data.len() + id.len());
+    let mut bytes = data.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        match (byte, bytes.peek()) {
+            (b'%', Some(b'I')) => {
+                bytes.next();
+                result.extend_from_slice(id);
+            }
+            (b'%', Some(b'%')) => {
+                bytes.next();
+                result.push(b'%');
+            }
+            _ => result.push(byte),
+        }
+    }
+    result
+}

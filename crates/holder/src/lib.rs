@@ -1,0 +1,16 @@
+//! Connections that are held without threads: the process without Python that has them, and what other processes send it.
+//!
+//! The order of the files: what an application asks for ([`grip`]) travels with its connection in a [`message`], through
+//! [`control`], to the [`holder`]. What is published ([`publication`]) is kept in [`channels`], and sent to each [`held`]
+//! connection.
+
+mod channels;
+mod control;
+pub mod grip;
+mod held;
+mod holder;
+pub mod message;
+pub mod publication;
+
+pub use channels::ReplayLimits;
+pub use holder::{Holder, Limits, Log, Stop};

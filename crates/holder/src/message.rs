@@ -1,0 +1,185 @@
+//! Messages to the holder, over connections to its abstract address.
+//!
+//! A message is its length (4 bytes, little endian, of what follows), its kind (a byte), and its content. Descriptors
+//! come with its first byte. A content that does not fit in the buffer of a socket is in a file in memory, whose
+//! descriptor is the last one. Contents are in MessagePack with names, so that two versions of Tailrace understand each other.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use serde::{Deserialize, Serialize};
+use tailrace_http::framing::ResponseFormat;
+use tailrace_os::passing;
+use tailrace_os::socket::Io;
+
+use crate::grip::Instructions;
+
+/// Maximum size of a message, in bytes.
+pub const MAX_MESSAGE: usize = 2 << 20;
+/// Messages up to this size fit in the buffer of a socket.
+const INLINE: usize = 64 * 1024;
+
+/// The kinds of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A connection is to be held: a [`Hold`], and its descriptor.
+    Hold,
+    /// A document of publications, in JSON. The answer is `+`, or `-` and what is wrong.
+    Publish,
+    /// The answer is the figures of the holder, in JSON.
+    Figures,
+    /// The sender is the next holder: it gets everything.
+    TakeOver,
+    /// A publication that is kept, for the next holder.
+    Kept,
+    /// A held connection, for the next holder.
+    Held,
+    /// The next holder has everything.
+    Complete,
+    /// The content is in the file of the last descriptor, with its kind as the first byte.
+    InFile,
+}
+
+const KINDS: [(Kind, u8); 8] = [
+    (Kind::Hold, b'H'),
+    (Kind::Publish, b'P'),
+    (Kind::Figures, b'F'),
+    (Kind::TakeOver, b'T'),
+    (Kind::Kept, b'K'),
+    (Kind::Held, b'C'),
+    (Kind::Complete, b'E'),
+    (Kind::InFile, b'M'),
+];
+
+impl Kind {
+    fn byte(self) -> u8 {
+        KINDS.iter().find(|(kind, _)| *kind == self).map_or(0, |(_, byte)| *byte)
+    }
+
+    pub(crate) fn of(byte: u8) -> Option<Self> {
+        KINDS.iter().find(|(_, known)| *known == byte).map(|(kind, _)| *kind)
+    }
+}
+
+/// How the response of a connection is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Format {
+    /// HTTP/1.1.
+    Http11,
+    /// HTTP/1.0.
+    Http10,
+    /// A response to a uwsgi packet.
+    Packet,
+}
+
+impl From<ResponseFormat> for Format {
+    fn from(format: ResponseFormat) -> Self {
+        match format {
+            ResponseFormat::Http11 => Self::Http11,
+            ResponseFormat::Http10 => Self::Http10,
+            ResponseFormat::Packet => Self::Packet,
+        }
+    }
+}
+
+impl From<Format> for ResponseFormat {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Http11 => Self::Http11,
+            Format::Http10 => Self::Http10,
+            Format::Packet => Self::Packet,
+        }
+    }
+}
+
+/// A connection that is to be held, and the response to its request, of which nothing has been sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// How the response is framed.
+    pub format: Format,
+    /// Address of the client, for limits and the log; empty if it has none.
+    pub client: String,
+    /// Method and target, as the log shows them.
+    pub request: String,
+    /// The value of `Last-Event-ID` of the request.
+    pub last_event_id: Option<String>,
+    /// Status and phrase.
+    #[serde(with = "serde_bytes")]
+    pub status: Vec<u8>,
+    /// The header fields, without instructions.
+    pub fields: Vec<(serde_bytes::ByteBuf, serde_bytes::ByteBuf)>,
+    /// The value of the field `Server`; empty: none.
+    #[serde(with = "serde_bytes")]
+    pub server: Vec<u8>,
+    /// The body.
+    #[serde(with = "serde_bytes")]
+    pub body: Vec<u8>,
+    /// What the application has asked for.
+    pub instructions: Instructions,
+    /// The socket ends at a process of the server, which encrypts: it is not the client's.
+    pub is_relayed: bool,
+}
+
+/// The bytes of a message.
+#[must_use]
+pub fn encode(kind: Kind, content: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(content.len() + 5);
+    bytes.extend_from_slice(&u32::try_from(content.len() + 1).unwrap_or(u32::MAX).to_le_bytes());
+    bytes.push(kind.byte());
+    bytes.extend_from_slice(content);
+    bytes
+}
+
+/// A value as the content of a message.
+///
+/// # Errors
+/// It is larger than a message may be.
+pub fn content_of(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    let content = rmp_serde::to_vec_named(value).map_err(|fault| io::Error::new(ErrorKind::InvalidData, fault))?;
+    if content.len() >= MAX_MESSAGE {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, "it is larger than a message may be"));
+    }
+    Ok(content)
+}
+
+/// The value of a content.
+///
+/// # Errors
+/// It is another value, or none.
+pub(crate) fn value_of<'a, T: Deserialize<'a>>(content: &'a [u8]) -> io::Result<T> {
+    rmp_serde::from_slice(content).map_err(|fault| io::Error::new(ErrorKind::InvalidData, fault))
+}
+
+/// Sends a message in one call: through a file if the buffer of a socket could not take it. Never blocks.
+///
+/// # Errors
+/// Nothing was sent: the other process does not read, or has ended.
+pub fn send(socket: BorrowedFd<'_>, kind: Kind, content: &[u8], connection: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let file =
+        if content.len() < INLINE { None } else { Some(passing::file_with(&[&[kind.byte()], content].concat())?) };
+    let bytes = if file.is_some() { encode(Kind::InFile, b"") } else { encode(kind, content) };
+    let descriptors: Vec<_> = connection.into_iter().chain(file.as_ref().map(AsFd::as_fd)).collect();
+    match passing::send(socket, &bytes, &descriptors)? {
+        Io::Moved(sent) if sent == bytes.len() => Ok(()),
+        Io::Moved(_) | Io::WouldBlock => Err(ErrorKind::WouldBlock.into()),
+        Io::End | Io::Broken => Err(ErrorKind::BrokenPipe.into()),
+    }
+}
+
+/// Passes a connection to the holder at this address. Never blocks.
+///
+/// # Errors
+/// The holder cannot be reached, or does not keep up. The connection is the caller's, as before.
+pub fn pass(address: &[u8], hold: &Hold, connection: BorrowedFd<'_>) -> io::Result<()> {
+    let socket = passing::connect_to(address)?;
+    send(socket.as_fd(), Kind::Hold, &content_of(hold)?, Some(connection))
+}
+
+/// Passes a document of publications to the holder at this address, without waiting for its answer. Never blocks.
+///
+/// # Errors
+/// The holder cannot be reached, or does not keep up.
+pub fn publish(address: &[u8], document: &[u8]) -> io::Result<()> {
+    let socket = passing::connect_to(address)?;
+    send(socket.as_fd(), Kind::Publish, document, None)
+}

@@ -1,0 +1,171 @@
+//! Passing descriptors between processes: UNIX sockets with names in the abstract namespace, and SCM_RIGHTS (unix(7)).
+//!
+//! No call blocks. Any thread.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg, socket_with, sockopt,
+};
+
+use crate::file;
+use crate::socket::Io;
+
+/// Maximum number of descriptors that one call passes or receives.
+pub const MAX_DESCRIPTORS: usize = 2;
+
+/// A connection to the listening socket with this abstract name (without its first byte, which is 0).
+///
+/// # Errors
+/// Those of connect(2): nothing listens there, or its queue is full.
+pub fn connect_to(name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+    Ok(socket)
+}
+
+/// The effective user of the process at the other end, as it was when it connected.
+///
+/// # Errors
+/// It is not a UNIX socket.
+pub fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(sockopt::socket_peercred(socket)?.uid.as_raw())
+}
+
+/// The effective user of this process.
+pub fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Sends bytes, and with the first of them up to [`MAX_DESCRIPTORS`] descriptors.
+///
+/// # Errors
+/// Those of sendmsg(2).
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<Io> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::INVAL.into());
+    }
+    loop {
+        match sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(Io::WouldBlock),
+            Ok(sent) => return Ok(Io::Moved(sent)),
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+}
+
+/// Reads what the socket has, and appends the descriptors that came with it. Those for which this process has no room
+/// are lost.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> Io {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags) {
+            Err(Errno::INTR) => {}
+            other => break other,
+        }
+    };
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            descriptors.extend(received);
+        }
+    }
+    match received {
+        Ok(message) if message.bytes == 0 => Io::End,
+        Ok(message) => Io::Moved(message.bytes),
+        Err(Errno::AGAIN) => Io::WouldBlock,
+        Err(_) => Io::Broken,
+    }
+}
+
+/// A file in memory with these bytes.
+///
+/// # Errors
+/// No memory or descriptors left.
+pub fn file_with(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let made = file::memory_file(c"tailrace-message")?;
+    file::write_all_at(&made, bytes, 0)?;
+    Ok(made.into())
+}
+
+/// The bytes of a file, from its beginning.
+///
+/// # Errors
+/// It has more than `most`, or cannot be read.
+pub fn bytes_of(descriptor: OwnedFd, most: usize) -> io::Result<Vec<u8>> {
+    let file = File::from(descriptor);
+    let length = file.metadata()?.len();
+    let length = usize::try_from(length).ok().filter(|length| *length <= most).ok_or(Errno::FBIG)?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| Errno::NOMEM)?;
+    bytes.resize(length, 0);
+    let mut filled = 0;
+    while filled < length {
+        match file::read_at(file.as_fd(), &mut bytes[filled..], filled as u64)? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+    use super::{bytes_of, connect_to, file_with, own_user, peer_user, receive, send};
+    use crate::socket::Io;
+
+    #[test]
+    fn a_descriptor_arrives_with_the_first_byte_and_can_be_used() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (passed, mut other) = UnixStream::pair().unwrap();
+        let content = file_with(b"in a file").unwrap();
+        assert_eq!(send(ours.as_fd(), b"abc", &[passed.as_fd(), content.as_fd()]).unwrap(), Io::Moved(3));
+        drop((passed, content));
+        let (mut buffer, mut received) = ([0; 8], Vec::new());
+        assert_eq!(receive(theirs.as_fd(), &mut buffer, &mut received), Io::Moved(3));
+        assert_eq!((&buffer[..3], received.len()), (b"abc".as_slice(), 2));
+        assert_eq!(bytes_of(received.pop().unwrap(), 9).unwrap(), b"in a file");
+        let mut passed = UnixStream::from(received.pop().unwrap());
+        passed.write_all(b"through").unwrap();
+        drop(passed);
+        let mut all = String::new();
+        other.read_to_string(&mut all).unwrap();
+        assert_eq!(all, "through");
+        assert_eq!(receive(theirs.as_fd(), &mut buffer, &mut received), Io::WouldBlock);
+        drop(ours);
+        assert_eq!(receive(theirs.as_fd(), &mut buffer, &mut received), Io::End);
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_not_read() {
+        assert!(bytes_of(file_with(&[0; 10]).unwrap(), 9).is_err());
+    }
+
+    #[test]
+    fn an_abstract_name_is_connected_to_and_shows_its_user() {
+        let name = format!("tailrace-test-{}", std::process::id());
+        assert!(connect_to(name.as_bytes()).is_err());
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let socket = connect_to(name.as_bytes()).unwrap();
+        let accepted = listener.accept().unwrap().0;
+        assert_eq!(peer_user(accepted.as_fd()).unwrap(), own_user());
+        drop(socket);
+    }
+}
