@@ -240,6 +240,12 @@ impl ResponseHead {
         })
     }
 
+    /// Status and phrase; empty: none is set.
+    pub fn status_line(&self) -> &[u8] {
+        let line = self.buffer.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        line.strip_prefix(b"HTTP/1.1 ").map_or(b"", |rest| rest.strip_suffix(b"\r").unwrap_or(rest))
+    }
+
     /// The value of the only field of this name. `None`: there is none, or several.
     #[must_use]
     pub fn only(&self, name: &[u8]) -> Option<&[u8]> {

@@ -35,6 +35,8 @@ pub enum Path {
     Compressed,
     /// The client was slow: what it had not accepted was written to a file, and sent from there.
     Spilled,
+    /// It was passed to the process that holds connections.
+    Held,
 }
 
 impl Path {
@@ -54,6 +56,7 @@ impl Path {
             Self::Sendfile => "sendfile",
             Self::Compressed => "compressed",
             Self::Spilled => "spilled",
+            Self::Held => "held",
         }
     }
 }
@@ -92,8 +95,16 @@ pub enum Ending {
 }
 
 /// The ways of sending, in their order.
-pub(crate) const PATHS: [Path; 7] =
-    [Path::None, Path::OneWrite, Path::Direct, Path::Coalesced, Path::Sendfile, Path::Compressed, Path::Spilled];
+pub(crate) const PATHS: [Path; 8] = [
+    Path::None,
+    Path::OneWrite,
+    Path::Direct,
+    Path::Coalesced,
+    Path::Sendfile,
+    Path::Compressed,
+    Path::Spilled,
+    Path::Held,
+];
 /// The endings of responses that are over.
 pub(crate) const ENDINGS: [Ending; 6] =
     [Ending::Complete, Ending::ClientDisconnected, Ending::Broken, Ending::TimedOut, Ending::Cut, Ending::Cancelled];

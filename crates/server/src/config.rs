@@ -50,6 +50,8 @@ pub struct ListenerConfig {
     pub is_encrypted: bool,
     /// Requests are redirected to `https://` at this port of the same host. `None`: they are not.
     pub redirect: Option<u16>,
+    /// Requests publish; none reaches the application.
+    pub publishes: bool,
 }
 
 /// Which requests are cancelled when their client has left while the application works on them.
@@ -149,6 +151,8 @@ pub struct Config {
     pub cancel: Cancellation,
     /// The pages that may open a WebSocket.
     pub origins: Origins,
+    /// The abstract address of the process that holds connections. `None`: none are held.
+    pub holder: Option<Vec<u8>>,
     /// A request that has run for this long is reported; zero: none is.
     pub slow_request_log: Duration,
     /// Which values of query strings are hidden wherever requests are shown, except in the access log.
@@ -231,6 +235,7 @@ impl Default for Config {
             request_timeout: Duration::ZERO,
             cancel: Cancellation::Never,
             origins: Origins::default(),
+            holder: None,
             slow_request_log: Duration::ZERO,
             query_masking: QueryMasking::default(),
             max_queue: 2048,

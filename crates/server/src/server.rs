@@ -12,6 +12,7 @@ mod executors;
 mod failing;
 mod guard;
 mod parts;
+mod publications;
 mod publishing;
 mod responders;
 
@@ -379,6 +380,10 @@ impl Host<Connection> for Server {
 
     fn leave_socket(&self, connection: &Connection) {
         self.parts.context.poller.watch_end(connection.socket().socket(), connection.key);
+    }
+
+    fn forget_socket(&self, connection: &Connection) {
+        self.parts.context.poller.forget(connection.socket().socket());
     }
 
     fn note_raw(&self, runner: RunnerId) {

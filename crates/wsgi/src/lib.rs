@@ -83,6 +83,7 @@ mod runtime {
     pub(crate) mod greenlet_runner;
     pub(crate) mod greenlets;
     pub(crate) mod handler;
+    pub(crate) mod holder;
     pub(crate) mod inline;
     pub(crate) mod interpreter_probe;
     pub(crate) mod interruption;
@@ -106,8 +107,8 @@ use pyo3::types::{PyFloat, PyInt, PyString, PyTuple};
 use call::{error_stream, file_wrapper, input};
 use python::exceptions::{ClientDisconnected, RequestBodyError, RequestTimeout, client_disconnected_error};
 use runtime::{
-    certificates, deliveries, greenlet_runner, listeners, log_stream, scoreboard, server, settings, shared_numbers,
-    static_files, traces,
+    certificates, deliveries, greenlet_runner, holder, listeners, log_stream, scoreboard, server, settings,
+    shared_numbers, static_files, traces,
 };
 
 /// The calling process is killed when its parent ends; `False`: no longer. Raises OSError.
@@ -149,6 +150,7 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(certificates::self_signed, module)?)?;
     module.add_class::<listeners::ListeningSocket>()?;
     module.add_class::<server::PythonServer>()?;
+    module.add_class::<holder::PythonHolder>()?;
     module.add_class::<greenlet_runner::GreenletRunner>()?;
     // Runner slot, serial, request, seconds, outcome.
     let (number, text) = (py.get_type::<PyInt>(), py.get_type::<PyString>());

@@ -253,9 +253,15 @@ impl Exchange {
     ///
     /// # Errors
     /// [`Short`], with the missing byte count, when fewer bytes were sent than the head promised.
-    pub fn finish(self) -> Result<(), Short> {
+    pub fn finish(mut self) -> Result<(), Short> {
         if self.is_delegated() {
             self.leave_to_responders();
+            return Ok(());
+        }
+        if self.response().transaction.hold.is_some() {
+            if let Some(response) = self.take() {
+                response.pass_to_holder();
+            }
             return Ok(());
         }
         self.finish_as(Finish::Done)

@@ -92,6 +92,9 @@ pub(crate) trait Host<C>: Send + Sync + 'static {
     /// The connection's bytes are read and written by another party: only its end is an event from now on.
     fn leave_socket(&self, connection: &C);
 
+    /// Another process has the connection: nothing that happens there is an event here.
+    fn forget_socket(&self, connection: &C);
+
     /// The runner waits for its client until the result is dropped; `None`: no scoreboard shows it. `packed`:
     /// [`RunnerId::packed`].
     fn show_sending(&self, packed: u64) -> Option<Sending>;

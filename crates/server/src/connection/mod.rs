@@ -40,6 +40,7 @@ pub(crate) mod table;
 pub(crate) mod testing;
 pub(crate) mod thread_state;
 pub(crate) mod timers;
+mod to_holder;
 pub(crate) mod transaction;
 pub(crate) mod transaction_pool;
 pub(crate) mod watch;

@@ -60,6 +60,72 @@ enum RelayState {
     Over,
 }
 
+/// Maximum number of held connections between which and the holder a thread relays, since they are encrypted.
+const MAX_HELD_RELAYS: usize = 1000;
+
+/// The end of a pair, whose other end the holder gets in place of the connection.
+pub(crate) struct HeldRelay {
+    ours: OwnedFd,
+    count: RawCount,
+}
+
+impl HeldRelay {
+    /// Makes a pair for the connection of `response`. Returns the end for the holder.
+    pub(crate) fn open(response: &ResponseStream) -> io::Result<(OwnedFd, Self)> {
+        let count = RawCount(response.connection.shared.held_relays.clone());
+        if count.0.fetch_add(1, Ordering::SeqCst) >= MAX_HELD_RELAYS {
+            return Err(io::Error::other(format!("this process encrypts {MAX_HELD_RELAYS} held connections already")));
+        }
+        let (ours, theirs) = socket::pair()?;
+        socket::set_nonblocking(ours.as_fd())?;
+        Ok((theirs, Self { ours, count }))
+    }
+
+    /// The holder has its end: relays until one side ends.
+    pub(crate) fn start(self, response: ResponseStream) {
+        let Self { ours, count } = self;
+        let connection = response.connection.clone();
+        leave(&connection);
+        let relayed = Relayed {
+            ours: Arc::new(ours),
+            state: Arc::new(Mutex::new(RelayState::Ending(Box::new(response), count))),
+        };
+        if relayed.start(&connection, Vec::new()) {
+            return;
+        }
+        let ended = std::mem::replace(&mut *lock(&relayed.state), RelayState::Over);
+        if let RelayState::Ending(response, _count) = ended {
+            let _ = response.finish_as(Finish::ByIo);
+        }
+    }
+}
+
+/// The connection leaves HTTP.
+fn leave(connection: &Arc<Connection>) {
+    connection.set_raw();
+    connection.socket().give_away(connection.shared.config.write_timeout);
+    connection.host.leave_socket(connection);
+}
+
+impl Relayed {
+    /// Starts the thread. False: the system has none; both sides read the end.
+    fn start(&self, connection: &Arc<Connection>, received: Vec<u8>) -> bool {
+        let passage = Passage { connection: connection.clone(), ours: self.ours.clone() };
+        let state = self.state.clone();
+        let thread = std::thread::Builder::new().name(String::from("tailrace-relay")).stack_size(STACK);
+        let is_started =
+            mapping::is_thread_possible(STACK) && thread.spawn(move || passage.relay(received, &state)).is_ok();
+        if !is_started {
+            socket::shut_down(self.ours.as_fd());
+            connection.socket().end_sending();
+            let line =
+                "no thread can be started for an encrypted connection that was taken over or is held, so it was closed";
+            connection.host.log(Level::Error, line);
+        }
+        is_started
+    }
+}
+
 /// Why a request gets no raw socket.
 pub(crate) enum NoRawSocket {
     /// As many runners as may have one have one; so many.
@@ -96,22 +162,11 @@ impl RawSocket {
     pub(crate) fn take(&self, response: &mut ResponseStream) -> bool {
         let Some(received) = response.upgrade(b"") else { return false };
         let connection = response.connection.clone();
-        connection.set_raw();
-        connection.socket().give_away(connection.shared.config.write_timeout);
-        connection.host.leave_socket(&connection);
-        if let Some(Relayed { ours, state }) = &self.relayed {
-            let passage = Passage { connection: connection.clone(), ours: ours.clone() };
-            let theirs = state.clone();
-            let thread = std::thread::Builder::new().name(String::from("tailrace-relay")).stack_size(STACK);
-            let is_started =
-                mapping::is_thread_possible(STACK) && thread.spawn(move || passage.relay(received, &theirs)).is_ok();
-            if !is_started {
-                *lock(state) = RelayState::Over;
-                socket::shut_down(ours.as_fd());
-                connection.socket().end_sending();
-                let line = "no thread can be started for an encrypted WebSocket, so it was closed";
-                connection.host.log(Level::Error, line);
-            }
+        leave(&connection);
+        if let Some(relayed) = &self.relayed
+            && !relayed.start(&connection, received)
+        {
+            *lock(&relayed.state) = RelayState::Over;
         }
         true
     }

@@ -102,6 +102,9 @@ impl ResponseStream {
             return sent;
         }
         probes::block(self.connection.key, || blocks.iter().map(|block| block.len() as u64).sum());
+        if let Some(sent) = self.collect(blocks) {
+            return sent;
+        }
         if self.transaction.delegation.is_some() {
             return Sent::BodyComplete;
         }
@@ -138,6 +141,9 @@ impl ResponseStream {
     /// As [`ResponseStream::push_file`], for a file that other responses also use.
     pub fn push_source(&mut self, file: Arc<dyn FileSource>, offset: u64, length: u64, position: Position) -> Sent {
         probes::block(self.connection.key, || length);
+        if self.transaction.hold.is_some() {
+            return self.collect_file(&*file, offset, length);
+        }
         if self.transaction.delegation.is_some() {
             return Sent::BodyComplete;
         }

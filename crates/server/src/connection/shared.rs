@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) waiting: Arc<AtomicUsize>,
     /// Number of sockets by which the application has taken over connections, or can.
     pub(crate) raw_sockets: Arc<AtomicUsize>,
+    /// Held connections whose bytes a thread relays.
+    pub(crate) held_relays: Arc<AtomicUsize>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) one_time_warnings: OneTimeWarnings,
     pub(crate) refusal_log: RefusalLog,
@@ -87,6 +89,7 @@ impl Shared {
             disk,
             waiting: Arc::default(),
             raw_sockets: Arc::default(),
+            held_relays: Arc::default(),
             counts: Arc::default(),
             one_time_warnings: OneTimeWarnings::default(),
             refusal_log: RefusalLog::default(),

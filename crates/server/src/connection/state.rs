@@ -76,6 +76,8 @@ pub(crate) enum AfterResponse {
     Linger,
     /// The end of the connection by a reset: nothing else can show the client that the body is incomplete.
     Reset,
+    /// Another process has the connection: it is closed here, and its client does not notice.
+    Moved,
 }
 
 /// Bytes that were received after the current request (pipelining, RFC 9112 section 9.3.2).
@@ -662,7 +664,8 @@ impl ConnectionState {
         let came = &bytes[at..];
         let continue_due = request.framing.expects_continue && came.is_empty();
         let has_come = expected.is_some_and(|length| length <= came.len() as u64);
-        if rules.config.stream_body && !has_come {
+        let publishes = rules.config.listener(rules.peer.listener).publishes;
+        if rules.config.stream_body && !publishes && !has_come {
             if !came.is_empty() && !rules.has_room_for(came.len()) {
                 return self.refuse(NO_MEMORY, transaction, rules);
             }
@@ -1036,6 +1039,7 @@ impl ConnectionState {
             AfterResponse::Reset => {
                 Effects::of(Next::Close).accounting(account).with(|rare| rare.shutdown = Some(Shutdown::Reset))
             }
+            AfterResponse::Moved => Effects::of(Next::Close).accounting(account),
             AfterResponse::Linger | AfterResponse::Close => {
                 let is_at_end = then == AfterResponse::Close && came.is_empty() && unread_body.is_none();
                 let effects = if is_at_end {

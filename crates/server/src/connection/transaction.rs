@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use tailrace_holder::grip::Instructions;
 use tailrace_http::framing::{RequestFacts, ResponseFormat};
 use tailrace_http::request_head::{Field, Span};
 use tailrace_observe::record::{Ending, Path, Record};
@@ -31,6 +32,12 @@ pub struct Delegation {
     pub value: String,
 }
 
+/// A response that is passed to the holder with its connection, once it is complete.
+pub(crate) struct PendingHold {
+    pub(crate) instructions: Instructions,
+    pub(crate) body: Vec<u8>,
+}
+
 pub(crate) struct Transaction {
     pub(crate) request: Request,
     pub(crate) facts: RequestFacts,
@@ -48,6 +55,8 @@ pub(crate) struct Transaction {
     pub(crate) rest: Option<Rest>,
     /// What the application has delegated to a responder, instead of sending its own body.
     pub(crate) delegation: Option<Delegation>,
+    /// The application has asked for its connection to be held.
+    pub(crate) hold: Option<Box<PendingHold>>,
     /// How many responders have passed the request on.
     pub(crate) passed_on: usize,
     /// The values that the application has left in `environ` for the access log, in the order of
@@ -70,6 +79,7 @@ impl Transaction {
             incoming: None,
             rest: None,
             delegation: None,
+            hold: None,
             passed_on: 0,
             variables: Vec::new(),
             charge: Charge::default(),
@@ -96,6 +106,7 @@ impl Transaction {
         self.incoming = None;
         self.rest = None;
         self.delegation = None;
+        self.hold = None;
         self.passed_on = 0;
         self.variables.clear();
         self.runner = None;

@@ -14,6 +14,7 @@ use crate::connection::shared::Shared;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::responder::{Disposition, Responder};
 use crate::executor::Executor;
+use crate::server::publications::Publish;
 
 /// All responders. One that responds without the application must come before [`Full`], since it needs no place in the
 /// run queue. `provided`: those that the server was given.
@@ -27,6 +28,9 @@ pub(super) fn in_order(
     let mut responders: Vec<Box<dyn Responder>> = Vec::new();
     if context.config.listeners.iter().any(|listener| listener.redirect.is_some()) {
         responders.push(Box::new(Redirect { shared: context.shared.clone() }));
+    }
+    if context.config.listeners.iter().any(|listener| listener.publishes) {
+        responders.push(Box::new(Publish { shared: context.shared.clone() }));
     }
     if let (Some(clients), Some(rate)) = (clients, context.config.client_rate) {
         responders.push(Box::new(Limited { shared: context.shared.clone(), clients, rate }));

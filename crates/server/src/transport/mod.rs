@@ -110,6 +110,9 @@ pub(crate) trait Transport: Send + Sync {
     /// for `write_timeout`. Both directions end when the connection is closed, whoever has duplicates of the socket.
     fn give_away(&self, _write_timeout: Duration) {}
 
+    /// Another process has the connection: that it is closed here changes nothing for its client.
+    fn leave_open(&self) {}
+
     /// Breaks the connection at once, in a way that the client sees.
     fn abort(&self);
 

@@ -22,12 +22,20 @@ pub(crate) struct Plain {
     low_water: AtomicU32,
     /// The application may have a duplicate of the socket.
     is_given_away: AtomicBool,
+    /// Another process has the connection.
+    is_left_open: AtomicBool,
 }
 
 impl Plain {
     /// Takes over the connected, non-blocking socket of the connection with this key.
     pub(crate) fn new(socket: OwnedFd, key: u64) -> Self {
-        Self { key, socket: Unshared::new(socket), low_water: AtomicU32::new(1), is_given_away: AtomicBool::new(false) }
+        Self {
+            key,
+            socket: Unshared::new(socket),
+            low_water: AtomicU32::new(1),
+            is_given_away: AtomicBool::new(false),
+            is_left_open: AtomicBool::new(false),
+        }
     }
 
     fn wrote(&self, moved: Io) -> Io {
@@ -99,6 +107,10 @@ impl Transport for Plain {
         self.with(|descriptor| socket::watch_peer(descriptor, write_timeout));
     }
 
+    fn leave_open(&self) {
+        self.is_left_open.store(true, Ordering::Relaxed);
+    }
+
     fn abort(&self) {
         self.with(socket::abort);
     }
@@ -114,6 +126,9 @@ impl Transport for Plain {
 
 impl Drop for Plain {
     fn drop(&mut self) {
+        if self.is_left_open.load(Ordering::Relaxed) {
+            return;
+        }
         if self.is_given_away.load(Ordering::Relaxed) {
             // The application may keep its duplicate, and read from it.
             self.shut_down();

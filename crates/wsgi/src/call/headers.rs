@@ -10,8 +10,9 @@
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyUnicodeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use tailrace_holder::grip::{Instructions, is_instruction};
 use tailrace_http::encode::{HeadFault, ResponseHead};
-use tailrace_server::Delegation;
+use tailrace_server::{Delegation, Exchange};
 
 use crate::ffi::latin1::as_latin1;
 use crate::ffi::sequences;
@@ -32,9 +33,17 @@ pub(crate) struct LastHead {
     misses: u32,
 }
 
-/// Fills `head` from what the application gave, but for the field that asks for a responder. Returns that field, if it
-/// is to be followed: as with mod_xsendfile only with the status 200, and with 206, which Flask gives if the client asks
-/// for a range. An error page of the application's keeps its body.
+/// What the header fields of an application ask of the server.
+#[derive(Default)]
+pub(crate) struct Asked {
+    /// The field that asks for a responder, if it is to be followed: as with mod_xsendfile only with the status 200, and with
+    /// 206, which Flask gives if the client asks for a range. An error page of the application's keeps its body.
+    pub(crate) delegation: Option<Delegation>,
+    /// The fields of GRIP, for a server or a proxy that holds the connection.
+    pub(crate) instructions: Vec<(String, String)>,
+}
+
+/// Fills `head` from what the application gave, but for the fields that ask something of the server, which are returned.
 ///
 /// # Errors
 /// `TypeError` for wrong types, `ValueError` for what must not stand in a head; both name the header.
@@ -44,20 +53,20 @@ pub(crate) fn fill(
     headers: &Bound<'_, PyAny>,
     last: &mut LastHead,
     delegation_fields: &'static [&'static str],
-) -> PyResult<Option<Delegation>> {
+) -> PyResult<Asked> {
     let status = status.cast::<PyString>().map_err(|_| {
         PyTypeError::new_err(format!("status must be str such as \"200 OK\", not {}", type_name(status)))
     })?;
     if last.is_made_of(status, headers) {
         last.misses = 0;
-        return head.copy_from(&last.head).map(|()| None).map_err(fault);
+        return head.copy_from(&last.head).map(|()| Asked::default()).map_err(fault);
     }
     head.clear();
     let Some(line) = as_latin1(status) else {
         return Err(PyUnicodeError::new_err("status has a character beyond latin-1 (PEP 3333)"));
     };
     head.status(line).map_err(fault)?;
-    let mut filling = Filling { head, delegation_fields, delegation: None };
+    let mut filling = Filling { head, delegation_fields, delegation: None, instructions: Vec::new() };
     if let Ok(headers) = headers.cast::<PyList>() {
         for header in headers {
             filling.add(&header)?;
@@ -67,11 +76,32 @@ pub(crate) fn fill(
             filling.add(&header)?;
         }
     }
-    let delegation = filling.delegation.take();
-    if delegation.is_none() {
+    let Filling { delegation, instructions, .. } = filling;
+    if delegation.is_none() && instructions.is_empty() {
         last.keep(head, status, headers);
     }
-    Ok(delegation.filter(|_| matches!(head.status_code(), 200 | 206)))
+    Ok(Asked { delegation: delegation.filter(|_| matches!(head.status_code(), 200 | 206)), instructions })
+}
+
+/// Follows instructions of the application for the connection. If a proxy in front of the server holds connections, they
+/// are sent to it instead.
+///
+/// # Errors
+/// `ValueError` for instructions that cannot be followed.
+pub(crate) fn follow(exchange: &mut Exchange, fields: &[(String, String)]) -> PyResult<()> {
+    if exchange.is_behind_holder() {
+        for (name, value) in fields {
+            let value: Vec<u8> = value.chars().map(|char| char as u8).collect();
+            exchange.response_mut().head().field(name.as_bytes(), &value).map_err(fault)?;
+        }
+        return Ok(());
+    }
+    let fields = fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let instructions = Instructions::parse(fields).map_err(PyValueError::new_err)?;
+    if instructions.mode.is_some() {
+        exchange.hold(instructions);
+    }
+    Ok(())
 }
 
 /// The whole head of an interim response 103 (RFC 8297) with these fields.
@@ -81,7 +111,7 @@ pub(crate) fn fill(
 pub(crate) fn early_hints(headers: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let mut head = ResponseHead::default();
     head.early_hints().map_err(fault)?;
-    let mut filling = Filling { head: &mut head, delegation_fields: &[], delegation: None };
+    let mut filling = Filling { head: &mut head, delegation_fields: &[], delegation: None, instructions: Vec::new() };
     // The list is only read while it is complete: no Python code runs meanwhile.
     for header in sequences::list_of(&header_list(headers)?)? {
         filling.add(&header)?;
@@ -124,6 +154,8 @@ struct Filling<'a> {
     head: &'a mut ResponseHead,
     delegation_fields: &'static [&'static str],
     delegation: Option<Delegation>,
+    /// The fields of GRIP.
+    instructions: Vec<(String, String)>,
 }
 
 impl Filling<'_> {
@@ -155,6 +187,10 @@ impl Filling<'_> {
             return self.delegate(field, &value);
         }
         match (octets, as_latin1(&value)) {
+            (Some(octets), Some(_)) if is_instruction(octets) => {
+                self.instructions.push((name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
+                Ok(())
+            }
             (Some(name), Some(value)) => self.head.field(name, value).map_err(fault),
             _ => Err(PyUnicodeError::new_err(format!(
                 "header {:?} has a character beyond latin-1 (PEP 3333)",

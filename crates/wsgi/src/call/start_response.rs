@@ -15,7 +15,7 @@ use tailrace_observe::record::{FIELDS, Record, Value};
 use tailrace_os::clock;
 use tailrace_server::{Position, Sent};
 
-use crate::call::headers::{LastHead, early_hints, fill, header_list};
+use crate::call::headers::{LastHead, early_hints, fill, follow, header_list};
 use crate::call::response::{ResponseState, WsgiResponse, as_block};
 use crate::call::subscriptions::Subscriptions;
 use crate::ffi::bound_function::{
@@ -360,9 +360,13 @@ fn begin(
     if exchange.is_delegated() {
         exchange.delegate(None);
     }
-    if let Some(delegation) = fill(exchange.response_mut().head(), &arguments.status, headers, last, delegation_fields)?
-    {
+    exchange.release_hold();
+    let asked = fill(exchange.response_mut().head(), &arguments.status, headers, last, delegation_fields)?;
+    if let Some(delegation) = asked.delegation {
         exchange.delegate(Some(delegation));
+    }
+    if !asked.instructions.is_empty() {
+        follow(exchange, &asked.instructions)?;
     }
     response.started = true;
     Ok(())

@@ -39,7 +39,7 @@ pub(crate) struct ListeningSocket {
 
 #[pymethods]
 impl ListeningSocket {
-    /// descriptor: of the socket; `Server` duplicates it. protocol: "http" or "uwsgi". proxy: the version of the PROXY
+    /// descriptor: of the socket; `Server` duplicates it. protocol: "http", "uwsgi", or "publish" for requests that publish. proxy: the version of the PROXY
     /// header that each connection begins with ("v1", "v2", "any"); None: no header. certificates: connections are
     /// encrypted with these, which are the same for all sockets of a server; None: they are not. redirect: requests are
     /// redirected to `https://` at this port of the same host; None: they are not. Raises ValueError.
@@ -62,8 +62,9 @@ impl ListeningSocket {
 /// # Errors
 /// `ValueError` for a name that is not known.
 fn config_of(protocol: &str, proxy: Option<&str>) -> PyResult<ListenerConfig> {
+    let publishes = protocol == "publish";
     let protocol = match protocol {
-        "http" => ListenerProtocol::Http,
+        "http" | "publish" => ListenerProtocol::Http,
         "uwsgi" => ListenerProtocol::Uwsgi,
         other => return Err(PyValueError::new_err(format!("{other:?} is not a protocol of a listener"))),
     };
@@ -74,7 +75,7 @@ fn config_of(protocol: &str, proxy: Option<&str>) -> PyResult<ListenerConfig> {
         Some("any") => Some(Versions::Any),
         Some(other) => return Err(PyValueError::new_err(format!("{other:?} is not a version of the PROXY header"))),
     };
-    Ok(ListenerConfig { protocol, proxy, is_encrypted: false, redirect: None })
+    Ok(ListenerConfig { protocol, proxy, is_encrypted: false, redirect: None, publishes })
 }
 
 /// What `environ` shows of a listener. `SERVER_NAME` and `SERVER_PORT` are never empty (PEP 3333): a wildcard address
@@ -150,7 +151,8 @@ mod tests {
                 protocol: ListenerProtocol::Http,
                 proxy: Some(Versions::V2),
                 is_encrypted: false,
-                redirect: None
+                redirect: None,
+                publishes: false
             }
         );
         assert_eq!(config_of("http", None).unwrap(), ListenerConfig::default());

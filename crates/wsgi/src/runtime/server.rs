@@ -247,6 +247,6 @@ fn environ_maker(py: Python<'_>, settings: &Settings, sockets: &[OwnedFd]) -> Py
     )
 }
 
-fn seconds(seconds: f64) -> PyResult<Duration> {
+pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds).map_err(|_| PyValueError::new_err("a timeout must be a number of seconds"))
 }

@@ -1,0 +1,173 @@
+//! A connection that is passed to the holder, with the response to its request: the application has asked for that by
+//! header fields ([`tailrace_holder::grip`]).
+//!
+//! Nothing of the response is sent here. It is collected, and the holder sends it, so that one process alone writes.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use serde_bytes::ByteBuf;
+use tailrace_holder::grip::Instructions;
+use tailrace_holder::message::{self, Hold};
+use tailrace_observe::level::Level;
+use tailrace_observe::record::{Ending, Path};
+use tailrace_os::file;
+
+use crate::connection::exchange::Exchange;
+use crate::connection::raw_socket::HeldRelay;
+use crate::connection::response_stream::{Finish, ResponseStream};
+use crate::connection::state::AfterResponse;
+use crate::connection::transaction::PendingHold;
+use crate::response::payload::FileSource;
+use crate::response::producer::Sent;
+
+/// Maximum size of a response that is held, in bytes.
+const MAX_BODY: usize = 1 << 20;
+/// The field by which a client says which event it has received last (HTML, "Server-sent events").
+const LAST_EVENT_ID: &[u8] = b"Last-Event-ID";
+
+impl Exchange {
+    /// Has the response, once it is complete, passed to the holder with its connection. What is sent from now on is
+    /// collected. False: it cannot be held, because the request is a HEAD request or reads its body as it arrives.
+    pub fn hold(&mut self, instructions: Instructions) -> bool {
+        let transaction = &mut self.response_mut().transaction;
+        let may = transaction.incoming.is_none() && !transaction.facts.is_head && transaction.delegation.is_none();
+        if may {
+            transaction.hold = Some(Box::new(PendingHold { instructions, body: Vec::new() }));
+        }
+        may
+    }
+
+    /// Sends the response here after all.
+    pub fn release_hold(&mut self) {
+        self.response_mut().transaction.hold = None;
+    }
+
+    /// True if a proxy in front of the server holds connections: its instructions are not for this server.
+    pub fn is_behind_holder(&self) -> bool {
+        let request = self.request();
+        // Those of clients were removed.
+        let mut names = request.head.fields.iter().map(|field| field.name.of(&request.bytes));
+        names.any(|name| name.eq_ignore_ascii_case(b"grip-sig"))
+    }
+}
+
+impl ResponseStream {
+    /// Collects a block of a response that is to be held. `None`: it is sent here.
+    pub(crate) fn collect(&mut self, blocks: &[&[u8]]) -> Option<Sent> {
+        let hold = self.transaction.hold.as_deref_mut()?;
+        let length = blocks.iter().map(|block| block.len()).sum::<usize>();
+        let has_room = hold.body.len() + length <= MAX_BODY && hold.body.try_reserve(length).is_ok();
+        if !has_room {
+            // More than the limit, so that the end finds it.
+            hold.body = Vec::new();
+            hold.instructions.mode = None;
+            return Some(Sent::BodyComplete);
+        }
+        hold.body.extend(blocks.iter().flat_map(|block| block.iter()));
+        Some(Sent::Taken)
+    }
+
+    /// Collects bytes of a file, which are read here: held responses are small.
+    pub(crate) fn collect_file(&mut self, file: &dyn FileSource, offset: u64, length: u64) -> Sent {
+        let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_BODY + 1);
+        let mut bytes = vec![0; length];
+        let mut filled = 0;
+        while filled < length {
+            match file::read_at(file.descriptor(), &mut bytes[filled..], offset + filled as u64) {
+                Ok(0) | Err(_) => break,
+                Ok(count) => filled += count,
+            }
+        }
+        self.collect(&[&bytes[..filled]]).unwrap_or(Sent::Gone)
+    }
+
+    /// The application is done: passes its response and the connection on.
+    pub(crate) fn pass_to_holder(mut self) {
+        self.leave_runner();
+        let Some(hold) = self.transaction.hold.take() else { return self.close(Ending::Broken, Finish::Done) };
+        if self.is_gone() {
+            return self.close(Ending::ClientDisconnected, Finish::Done);
+        }
+        if hold.instructions.mode.is_none() {
+            let line = format!("{}: the response is larger than the {MAX_BODY} bytes that can be held", self.line());
+            self.connection.host.log(Level::Error, &line);
+            return self.fail(500, None, Finish::Done);
+        }
+        if let Err((this, fault)) = self.pass(*hold) {
+            let line = format!("{}: the connection cannot be held: {fault}", this.line());
+            this.connection.host.log(Level::Error, &line);
+            this.fail(503, Some("The server cannot hold this connection."), Finish::Done);
+        }
+    }
+
+    fn line(&self) -> String {
+        self.transaction.request.line(self.connection.shared.config.query_masking)
+    }
+
+    fn pass(mut self, hold: PendingHold) -> Result<(), (Self, io::Error)> {
+        let body_bytes = hold.body.len() as u64;
+        let status = hold.instructions.status.unwrap_or(self.transaction.response.head.status_code());
+        let (descriptor, relay) = match self.descriptor() {
+            Ok(found) => found,
+            Err(fault) => return Err((self, fault)),
+        };
+        let message = self.message(hold, relay.is_some());
+        let address = self.connection.shared.config.holder.clone().unwrap_or_default();
+        if let Err(fault) = message::pass(&address, &message, descriptor.as_fd()) {
+            return Err((self, fault));
+        }
+        let record = &mut self.transaction.record;
+        (record.status, record.body_bytes, record.path) = (status, body_bytes, Path::Held);
+        self.transaction.response.body.become_raw();
+        match relay {
+            Some(relay) => relay.start(self),
+            None => {
+                self.connection.host.forget_socket(&self.connection);
+                self.connection.socket().leave_open();
+                let (connection, mut ended) = self.end(Ending::Complete, Finish::Done);
+                ended.then = AfterResponse::Moved;
+                connection.end_response(ended);
+            }
+        }
+        Ok(())
+    }
+
+    /// The descriptor for the holder: that of the connection, or where its bytes are not those of the client, the end of a
+    /// pair between which and the client a thread relays.
+    fn descriptor(&self) -> io::Result<(OwnedFd, Option<HeldRelay>)> {
+        if !self.connection.delivery.outbox().queue.is_empty() {
+            return Err(io::Error::other("its client has not accepted what it was sent before"));
+        }
+        match self.connection.socket().duplicate() {
+            Some(duplicate) => Ok((duplicate?, None)),
+            None => HeldRelay::open(self).map(|(theirs, relay)| (theirs, Some(relay))),
+        }
+    }
+
+    fn message(&mut self, hold: PendingHold, is_relayed: bool) -> Hold {
+        let transaction = &mut *self.transaction;
+        let request = &transaction.request;
+        let last = request
+            .head
+            .fields
+            .iter()
+            .find(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(LAST_EVENT_ID))
+            .and_then(|field| std::str::from_utf8(field.value.of(&request.bytes)).ok());
+        let config = &self.connection.shared.config;
+        let head = &transaction.response.head;
+        let own = |bytes: &[u8]| ByteBuf::from(bytes);
+        Hold {
+            format: transaction.facts.format.into(),
+            client: request.peer.client.map_or_else(String::new, |client| client.ip().to_string()),
+            request: request.line(config.query_masking),
+            last_event_id: last.map(str::to_owned),
+            status: head.status_line().to_vec(),
+            fields: head.fields().map(|(name, value)| (own(name), own(value))).collect(),
+            server: config.server_name.clone().into_bytes(),
+            body: hold.body,
+            instructions: hold.instructions,
+            is_relayed,
+        }
+    }
+}
