@@ -10,13 +10,8 @@ Thread: the master's only one.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import posix  # os.close of gevent closes only when its hub runs
-import signal
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from tailrace._tailrace import Certificates, Scoreboard
@@ -25,103 +20,18 @@ from tailrace.cli.sampler import sampling
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.errors import BindError, denial
 from tailrace.logs import log
-from tailrace.master.plan import FIRST_DELAY, LONGEST_DELAY
-from tailrace.master.workers import Booting, Ending, Hung, Killed, Serving, Worker
+from tailrace.master import companion
+from tailrace.master.companion import Backoff, Process
+from tailrace.master.workers import Booting, Hung, Killed, Serving, Worker
 from tailrace.status import state, tracing
 from tailrace.status.state import SharedState, State, WorkerState
-from tailrace.system import forks, sockets, status_address
-from tailrace.system.descriptors import is_at_end
+from tailrace.system import sockets, status_address
 from tailrace.system.status_address import StatusAddress
 
 _BACKLOG: Final = 128
 # How much longer than it should a status process may take to export its last traces (seconds).
 _SLACK: Final = 1.0
 _NO_STACKS: Final = ", without Python stacks, which need `pip install 'tailrace[status]'`"
-
-
-@dataclass
-class Backoff:
-    """When the process may be forked again: at once if it has lived for longer than LONGEST_DELAY, else after
-    FIRST_DELAY, then each time after twice as long, up to LONGEST_DELAY."""
-
-    at: float = float("-inf")
-    _failures: int = 0
-
-    def ended(self, began: float, now: float) -> None:
-        """A process that was forked at `began` has ended, or could not be forked."""
-        if now - began > LONGEST_DELAY:
-            self._failures = 0
-            self.at = now
-        else:
-            self.at = now + min(FIRST_DELAY * 2.0 ** min(self._failures, 10), LONGEST_DELAY)
-            self._failures += 1
-
-
-@dataclass
-class Process:
-    """A status process. line: the writing end of its pipe. handle: the reading end of another pipe, whose writing end
-    the process alone has, so that it is at its end when the process has ended. exports: it exports traces."""
-
-    pid: int
-    line: int
-    handle: int
-    began: float
-    exports: bool
-
-    def reap(self) -> Ending | None:
-        """How it has ended; None: it lives. Closes the descriptors when it has ended."""
-        return self._reaped() if is_at_end(self.handle) else None
-
-    def stop_answering(self) -> None:
-        """Has it finish its requests; and end, unless it exports the traces of the workers that are left."""
-        if not self.exports:
-            self.tell()
-        elif self.line >= 0:
-            with contextlib.suppress(OSError):
-                os.write(self.line, b".")
-
-    def tell(self) -> None:
-        """Has it finish its requests, and end."""
-        if self.line >= 0:
-            forks.forget(self.line)
-            os.close(self.line)
-            self.line = -1
-
-    def reopen_logs(self) -> None:
-        """Has it open the files of its log again."""
-        if not is_at_end(self.handle):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGUSR1)
-
-    def end(self) -> None:
-        """Ends it, by force if necessary, and reaps it."""
-        self.tell()
-        if self.handle < 0:
-            return
-        from tailrace.status import main
-
-        if not is_at_end(self.handle, 2 * main.GRACE + (tracing.LAST + _SLACK) * self.exports):
-            # It has its end of the pipe, so it was not reaped, and no other process has its number.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-        self._reaped()
-
-    def _reaped(self) -> Ending:
-        """Waits for its end, which is near."""
-        status = None
-        # A master that is process 1 reaps every child.
-        with contextlib.suppress(ChildProcessError):
-            status = os.waitpid(self.pid, 0)[1]
-        self.close()
-        return Ending(status)
-
-    def close(self) -> None:
-        """Closes the descriptors; also called in processes that inherit them."""
-        self.tell()
-        if self.handle >= 0:
-            forks.forget(self.handle)
-            os.close(self.handle)
-            self.handle = -1
 
 
 class Status:
@@ -212,38 +122,17 @@ class Status:
         # Here, since a server without a status process does not need it, and before the fork, for further processes.
         from tailrace.status import main
 
-        log.flush_streams()
-        reader, line = os.pipe()
-        try:
-            handle, writer = os.pipe()
-        except OSError:
-            os.close(reader)
-            os.close(line)
-            raise
-        master = os.getpid()
-        try:
-            pid, mask = forks.fork()
-            if pid == 0:
-                try:
-                    for ours in (line, handle):
-                        posix.close(ours)
-                    in_child()
-                    status, agent = map(self._listeners.get, ("status", "haproxy-agent"))
-                    name, exporter = self._application, None
-                    if self._otlp_endpoint is not None:
-                        exporter = tracing.Exporter(board.traces, self._otlp_endpoint, name, self._scheme)
-                    main.work(status, agent, shared, board, reader, master, mask, name, exporter)
-                finally:
-                    os._exit(1)
-        except OSError:
-            os.close(line)
-            os.close(handle)
-            raise
-        finally:
-            for theirs in (reader, writer):
-                posix.close(theirs)
-        forks.keep_from_children(line, handle)
-        return Process(pid, line, handle, now, self._otlp_endpoint is not None)
+        def work(line: int, master: int, mask: Collection[int]) -> None:
+            in_child()
+            status, agent = map(self._listeners.get, ("status", "haproxy-agent"))
+            name, exporter = self._application, None
+            if self._otlp_endpoint is not None:
+                exporter = tracing.Exporter(board.traces, self._otlp_endpoint, name, self._scheme)
+            main.work(status, agent, shared, board, line, master, mask, name, exporter)
+
+        exports = self._otlp_endpoint is not None
+        grace = 2 * main.GRACE + (tracing.LAST + _SLACK) * exports
+        return companion.fork(work, now, grace=grace, stays=exports)
 
     def let_go(self) -> Process | None:
         """The successor answers from now on. The process that is to be reaped once it has ended; None: there is none.

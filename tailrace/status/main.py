@@ -12,23 +12,21 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import threading
 import time
 from collections.abc import Collection
 from typing import Final, NoReturn
 
-from tailrace._tailrace import Scoreboard, Server, end_with_parent
+from tailrace._tailrace import Scoreboard, Server
 from tailrace.cli.option import Place
 from tailrace.cli.settings import from_keywords
-from tailrace.logs import deliveries, log
+from tailrace.logs import log
 from tailrace.status import feed, snapshot, tracing
 from tailrace.status.agent import Agent
 from tailrace.status.pages import Pages
 from tailrace.status.state import SharedState
-from tailrace.system import forks, signals, sockets
-from tailrace.system.title import set_title
-from tailrace.worker import certificates, core
+from tailrace.system import sockets
+from tailrace.worker import certificates, companion, core
 
 LIMITS: Final = {
     # One for each viewer of the live page, and those that answer everything else.
@@ -48,10 +46,6 @@ LIMITS: Final = {
 }
 # How long requests in flight may take when it is to end (seconds).
 GRACE: Final = 0.2
-_IGNORED: Final = (
-    *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR2),
-    *(signal.SIGTTIN, signal.SIGTTOU, signal.SIGURG),
-)
 
 
 def work(
@@ -72,20 +66,7 @@ def work(
     to end, else 1.
     """
     try:
-        signal.set_wakeup_fd(-1)
-        signals.reset()
-        for number in _IGNORED:
-            signals.ignore_always(number)
-        signals.handle(signal.SIGUSR1, lambda number, frame: log.reopen())
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        end_with_parent(True)
-        if os.getppid() != master:
-            os._exit(1)
-        forks.forget_all()
-        # Those of an application that the master has loaded.
-        deliveries.forget_all()
-        log.allow_thread()
-        set_title("status", application)
+        companion.begin("status", application, master, mask)
         if agent is not None:
             Agent(agent.socket, lambda: snapshot.take(shared, board, time.monotonic, with_counts=False), line).start()
         if exporter is not None:
