@@ -34,7 +34,7 @@ from tailrace._tailrace import (
     RequestTimeout,
     __version__,
 )
-from tailrace.errors import BindError, ConfigError, LoadError, TailraceError
+from tailrace.errors import BindError, ConfigError, LoadError, PublishError, TailraceError
 
 if TYPE_CHECKING:
     from tailrace.embed.run import run
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tailrace.embed.thread import serve_in_thread
     from tailrace.logs.deliveries import on_delivery
     from tailrace.logs.log import LogHandler
+    from tailrace.publishing import hold, publish
     from tailrace.worker.hooks import WorkerInfo
 
 __all__ = [
@@ -51,13 +52,16 @@ __all__ = [
     "ConfigError",
     "LoadError",
     "LogHandler",
+    "PublishError",
     "RequestBodyError",
     "RequestTimeout",
     "Server",
     "TailraceError",
     "WorkerInfo",
     "__version__",
+    "hold",
     "on_delivery",
+    "publish",
     "run",
     "serve_in_thread",
 ]
@@ -67,7 +71,9 @@ _MODULES: Final = {
     "LogHandler": "tailrace.logs.log",
     "Server": "tailrace.embed.server",
     "WorkerInfo": "tailrace.worker.hooks",
+    "hold": "tailrace.publishing",
     "on_delivery": "tailrace.logs.deliveries",
+    "publish": "tailrace.publishing",
     "run": "tailrace.embed.run",
     "serve_in_thread": "tailrace.embed.thread",
 }

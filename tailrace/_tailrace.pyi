@@ -156,6 +156,33 @@ def permit_tracing(by: int, /) -> None:
     (`ptrace_scope` 1) would refuse it. Does nothing where there is no Yama. Raises OSError, OverflowError."""
 
 @final
+class Holder:
+    """Holds connections without threads. Any thread."""
+
+    def __new__(cls, descriptor: int, *, write_timeout: float, client_connections: int) -> Holder:
+        """descriptor: of the UNIX socket, which listens, where it is passed connections; it is duplicated.
+        write_timeout: seconds for which a client may accept nothing. client_connections: how many one client may have;
+        0: any number. Raises OSError, ValueError."""
+
+    def take_over(self, address: bytes, /) -> int:
+        """Takes over everything from the holder at this abstract address; how many connections that were. Raises
+        OSError."""
+
+    def run(self) -> None:
+        """Holds connections on the calling thread until it is stopped, or another holder has taken over. Raises
+        OSError, RuntimeError."""
+
+    def start(self) -> None:
+        """As `run`, on a thread of its own."""
+
+    def has_ended(self) -> bool:
+        """True when the thread of `start` has ended."""
+
+    def stop(self, timeout: float = ..., /) -> None:
+        """Ends all responses, and then `run`, for which it waits if `start` was called, for at most this many seconds.
+        Any thread."""
+
+@final
 class LogStream:
     """A destination of a log: writing never blocks. Any thread."""
 

@@ -77,5 +77,9 @@ class ServerError(TailraceError):
     """An internal error of Tailrace ended the server while it served."""
 
 
+class PublishError(TailraceError):
+    """An event could not be published: no server could be reached, or it has refused the event."""
+
+
 class BindError(TailraceError):
     """A listening address could not be opened."""

@@ -562,6 +562,18 @@ class OptionValues:
         example="127.0.0.1:9001",
         absent=_OF_A_MASTER,
     )
+    publish_bind: tuple[str, ...] = option(
+        values.several(values.text("ADDRESS"), may_be_empty=True),
+        (),
+        "Accept publications for held connections at this address (POST /publish/). Repeatable.",
+        PROCESSES,
+        details=(
+            "The address is `host:port` or `unix:/path`. Keep it private: whoever reaches it can publish. "
+            "`tailrace.publish` in an application that Tailrace runs does not need it. See [Server-sent "
+            "events](guides/server-sent-events.md)."
+        ),
+        example=["127.0.0.1:5561"],
+    )
     statsd: str | None = option(
         values.text("ADDRESS"),
         None,

@@ -159,6 +159,7 @@ class Master:
                 if self._plan.is_over:
                     break
                 self._tend_status()
+                self._tend_holding()
                 self._tend_statsd()
                 self._wait()
                 # Signals are read before the ends of workers, since whoever stops the master may have stopped the
@@ -275,6 +276,8 @@ class Master:
             each.send(signal.SIGUSR1)
         if (status := self._service.status) is not None:
             status.reopen_logs()
+        if (holding := self._service.holding) is not None:
+            holding.reopen_logs()
 
     def _read_reports(self) -> None:
         for each in self._plan.workers:
@@ -690,7 +693,12 @@ class Master:
         if (status := self._service.status) is None:
             return
         self._publish()
-        status.tend(self._board, time.monotonic(), self._close_for_status)
+        status.tend(self._board, time.monotonic(), lambda: self._close_for_other(is_status=True))
+
+    def _tend_holding(self) -> None:
+        """Has there be a process that holds connections, if there are any."""
+        if (holding := self._service.holding) is not None:
+            holding.tend(time.monotonic(), lambda: self._close_for_other(is_holder=True))
 
     def _tend_statsd(self, *, is_last: bool = False) -> None:
         """Sends the figures for `--statsd` if it is time, or for the last time."""
@@ -735,14 +743,14 @@ class Master:
             certificates=certificates.expiries(self._service.certificates),
         )
 
-    def _close_for_status(self) -> None:
-        """In the status process: closes also what the workers have."""
+    def _close_for_other(self, *, is_status: bool = False, is_holder: bool = False) -> None:
+        """In a process that is no worker: closes also what the workers have."""
         for listener in self._listeners:
             with contextlib.suppress(OSError):
                 listener.socket.close()
         os.close(self._liveness)
         self._close_ours()
-        self._service.forked(is_status=True)
+        self._service.forked(is_status=is_status, is_holder=is_holder)
 
     def _note_reason(self, drained: Worker) -> None:
         """Why a worker is replaced, for counts. One that is just too many (SIGTTOU) is not replaced."""

@@ -18,9 +18,11 @@ from tailrace._tailrace import Certificates
 from tailrace.cli.options import BY_NAME
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import Setting, Settings, is_chosen
-from tailrace.errors import ConfigError, UpgradeError
+from tailrace.errors import ConfigError, UpgradeError, denial
 from tailrace.logs import log
 from tailrace.master import notify, status, upgrade, watch
+from tailrace.master.companion import Process
+from tailrace.master.holding import Holding
 from tailrace.system import identity
 from tailrace.system.pidfile import PidFile
 from tailrace.system.sockets import Listener, remove_file
@@ -58,7 +60,8 @@ class Service:
         self._asked = ""
         self._watcher: watch.Watcher | None = None
         self._status: status.Status | None = None
-        self._former: status.Process | None = None
+        self._former: Process | None = None
+        self._holding: Holding | None = None
         self._statsd: Statsd | None = None
         self._pid_file: PidFile | None = None
         self._listeners: list[Listener] = []
@@ -80,6 +83,8 @@ class Service:
             self._status.close()
         if self._statsd:
             self._statsd.close()
+        if self._holding:
+            self._holding.close()
         if self._pid_file and not self._predecessor:
             self._pid_file.remove()
         self._manager.close()
@@ -98,6 +103,10 @@ class Service:
         self._listeners, self.certificates = listeners, certificates
         predecessor = self._predecessor
         self._status = status.opened(settings, certificates, kept=self.kept)
+        try:
+            self._holding = Holding(settings, self.kept)
+        except OSError as error:
+            raise ConfigError(f"cannot open a UNIX socket for held connections: {denial(error)}") from None
         if settings.statsd is not None:
             # Imported here: what reads the state for others takes milliseconds to import.
             from tailrace.master import statsd
@@ -134,7 +143,14 @@ class Service:
             found += self._status.descriptors()
         if self._former:
             found.append(self._former.handle)
+        if self._holding:
+            found += self._holding.descriptors(time.monotonic())
         return found
+
+    @property
+    def holding(self) -> Holding | None:
+        """The process that holds connections. A master that has not taken over yet leaves them to its predecessor."""
+        return self._holding if self._is_main else None
 
     @property
     def status(self) -> status.Status | None:
@@ -149,6 +165,8 @@ class Service:
     def wake_at(self) -> float | None:
         """When `watchdog` is due, a status process, or `--statsd`; None: none of them."""
         times = [self._watchdog_at(), *(each.wake_at() for each in (self.status, self.statsd) if each)]
+        if self.holding:
+            times.append(self.holding.wake_at(time.monotonic()))
         return min((at for at in times if at is not None), default=None)
 
     def _watchdog_at(self) -> float | None:
@@ -165,7 +183,7 @@ class Service:
         if self._watcher:
             found += self._watched(self._watcher)
         if self._former and (ending := self._former.reap()) is not None:
-            if self._former.exports:
+            if self._former.stays:
                 log.logger.error("the status process %s; traces of the workers that are left are lost", ending)
             self._former = None
         if (at := self._watchdog_at()) is not None and now >= at:
@@ -233,13 +251,15 @@ class Service:
             self._successor = None
         self._stop_watching()
 
-    def forked(self, *, is_status: bool = False) -> None:
-        """In a worker, or in the status process: closes the descriptors that are the master's."""
+    def forked(self, *, is_status: bool = False, is_holder: bool = False) -> None:
+        """In another process of this server: closes the descriptors that are the master's."""
         for each in (self._predecessor, self._successor, self._watcher, self._manager, self._former, self._statsd):
             if each:
                 each.close()
         if self._status and not is_status:
             self._status.forked()
+        if self._holding and not is_holder:
+            self._holding.forked()
 
     # Upgrade
 
@@ -264,7 +284,9 @@ class Service:
         else:
             others = self._status.listeners if self._status else []
             try:
-                self._successor = upgrade.start(self.origin, [*self._listeners, *others], self._passed)
+                passed = [(str(each.address), each.socket.fileno()) for each in (*self._listeners, *others)]
+                passed += [self._holding.passed] if self._holding else []
+                self._successor = upgrade.start(self.origin, passed, self._passed)
             except UpgradeError as error:
                 log.logger.error("%s: %s", asked, error)
             else:
@@ -284,12 +306,16 @@ class Service:
         self._manager = notify.Manager()
         self._pid_file = None
         log.logger.info("process %d has taken over", self._successor.pid)
-        self._successor.go()
+        self._successor.go(holds=self._holding is not None and self._holding.is_used)
         self._successor = None
+        if self._holding:
+            self._holding.hand_over()
 
     def _take_over(self, predecessor: upgrade.Predecessor) -> None:
         predecessor.close()
         self._predecessor = None
+        if self._holding and predecessor.holds:
+            self._holding.take_over()
         for listener in self._listeners:
             listener.take_file()
         if self._status:

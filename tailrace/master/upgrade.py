@@ -22,12 +22,12 @@ from typing import Final, NamedTuple, NoReturn
 
 from tailrace.errors import UpgradeError, denial
 from tailrace.system import forks, signals
-from tailrace.system.sockets import Listener
 
 VARIABLE: Final = "_TAILRACE_UPGRADE"
 _READY: Final = b"R"
 _FAILED: Final = b"E"
 _GO: Final = b"G"
+_HOLDS: Final = b"H"
 
 
 class Origin(NamedTuple):
@@ -72,10 +72,10 @@ class Successor:
                 reason = self._said.removeprefix(_FAILED).removeprefix(_READY).decode(errors="replace")
                 raise UpgradeError(f"the new master (pid {self.pid}) {reason or 'ended before its workers served'}")
 
-    def go(self) -> None:
-        """Makes it the master."""
+    def go(self, *, holds: bool = False) -> None:
+        """Makes it the master. holds: a process of the old one holds connections, which it is to take over."""
         with contextlib.suppress(OSError):
-            self.line.send(_GO)
+            self.line.send(_GO + _HOLDS * holds)
         self.close()
 
     def stop(self) -> None:
@@ -96,8 +96,9 @@ class Successor:
         self.line.close()
 
 
-def start(origin: Origin, listeners: Iterable[Listener], passed: Iterable[int] = ()) -> Successor:
-    """Starts the new master. passed: all descriptors that systemd passed to this one, used or not.
+def start(origin: Origin, listeners: Iterable[tuple[str, int]], passed: Iterable[int] = ()) -> Successor:
+    """Starts the new master. listeners: names and descriptors of sockets that it is to have. passed: all descriptors
+    that systemd passed to this one, used or not.
 
     Raises UpgradeError.
     """
@@ -110,11 +111,12 @@ def start(origin: Origin, listeners: Iterable[Listener], passed: Iterable[int] =
         raise UpgradeError("cannot start a new master, since Python does not know its executable (sys.executable)")
     ours, theirs = socket.socketpair()
     with theirs:
-        descriptors = [*(listener.socket.fileno() for listener in listeners), *passed]
+        listeners = list(listeners)
+        descriptors = [*(number for _, number in listeners), *passed]
         state = {
             "master": os.getpid(),
             "line": theirs.fileno(),
-            "listeners": [[str(each.address), each.socket.fileno()] for each in listeners],
+            "listeners": listeners,
         }
         try:
             pid, mask = forks.fork()
@@ -157,6 +159,8 @@ class Predecessor:
         self.pid, self.line = pid, line
         self._left = list(listeners)
         self.dropped: list[str] = []
+        # A process of the old master holds connections.
+        self.holds = False
 
     def listener(self, address: str) -> int | None:
         """The descriptor of a socket that the old master bound to this address. Each is returned once."""
@@ -183,7 +187,7 @@ class Predecessor:
     def has_let_go(self) -> bool:
         """True when it has handed over, or has ended."""
         try:
-            self.line.recv(64)
+            self.holds = _HOLDS in self.line.recv(64)
         except BlockingIOError:
             return False
         except OSError:

@@ -17,7 +17,7 @@ from tailrace._tailrace import ListeningSocket, Server, log_destination_kind, no
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.errors import ConfigError, ServerError, StartError, denial
 from tailrace.logs import deliveries, log
-from tailrace.system import sockets
+from tailrace.system import holding, sockets
 from tailrace.worker import open_files
 
 if TYPE_CHECKING:
@@ -70,8 +70,9 @@ def make(
         gc.callbacks.append(note_collection)
     if settings.access_log and log_destination_kind(settings.access_log) == "logging":
         deliveries.follow_access_log()
+    values = settings.core(worker, connections) | {"holder": holding.address()}
     try:
-        return Server(application, settings.core(worker, connections), accepting, scoreboard, master)
+        return Server(application, values, accepting, scoreboard, master)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     except OSError as error:

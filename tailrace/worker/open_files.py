@@ -18,6 +18,15 @@ from tailrace.logs import log
 
 # Descriptors of the interpreter, the logs and the core. Each request is counted for one more, such as to a database.
 _OWN: Final = 256
+# As many as Linux allows without further settings (fs.nr_open).
+_MANY: Final = 1 << 20
+
+
+def raise_limit() -> None:
+    """Raises the limit as far as allowed, for a process that runs no application."""
+    upper = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_MANY if upper == resource.RLIM_INFINITY else upper, upper))
 
 
 def allow(settings: ServerSettings) -> int:

@@ -16,7 +16,7 @@ from tailrace.cli.envfile import Variables
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.errors import ConfigError
 from tailrace.system import binds, descriptors, directory, sockets
-from tailrace.worker import certificates
+from tailrace.worker import certificates, holder
 
 
 class Prepared(NamedTuple):
@@ -57,7 +57,11 @@ def prepared(
     if settings.umask is not None:
         os.umask(settings.umask)
     variables = Variables(settings.env_file)
+    wanted += [each._replace(protocol="publish") for each in binds.parse_all(settings.publish_bind)]
     served = certificates.load(settings, wanted, has_status=has_status)
-    with sockets.bound(wanted, kept=kept) as listeners:
+    with contextlib.ExitStack() as stack:
+        if not has_status:
+            stack.enter_context(holder.in_thread(settings))
+        listeners = stack.enter_context(sockets.bound(wanted, kept=kept))
         certificates.encrypt(listeners, served)
         yield Prepared(settings, listeners, variables, served)

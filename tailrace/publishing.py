@@ -1,0 +1,204 @@
+"""`tailrace.hold` and `tailrace.publish`: responses that stay open without a thread, and what is sent to them.
+
+A response with the header fields of `hold` stays open after the application has returned. The server sends it what is
+published on its channels. The fields are those of GRIP, which Pushpin and Fastly Fanout also understand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Iterable, Mapping
+from http.client import HTTPConnection
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from tailrace.errors import PublishError
+from tailrace.system import holding
+
+# How long the server may take to accept a publication (seconds).
+_TIMEOUT: Final = 10.0
+# Variables that say where to publish outside a server, in this order.
+_VARIABLES: Final = ("TAILRACE_PUBLISH_URL", "TAILRACE_PUBLISH_BIND", "GRIP_URL")
+_PUBLISH: Final = b"P"
+_TOKEN: Final = re.compile(r"[^\x00-\x1f\x7f,;]+")
+
+
+def hold(
+    *channels: str,
+    mode: Literal["stream", "response"] = "stream",
+    keep_alive: float | None = 20,
+    timeout: float | None = None,
+    last_ids: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The header fields of a response that stays open and is sent what is published on these channels.
+
+        Response(": open\\n\\n", mimetype="text/event-stream", headers=tailrace.hold("orders"))
+
+    mode: "stream": publications are appended to the response; "response": the first publication replaces it (long
+    polling). keep_alive: an event stream that is sent nothing for this many seconds is sent a comment; None: it is
+    not. timeout: after this many seconds, a response that nothing has replaced is sent; the default is 55. last_ids:
+    for each channel, the id of the last publication that the response contains.
+
+    Raises ValueError for a channel without a name, or with a control character, a comma or a semicolon in it.
+    """
+    for channel in channels:
+        if not _TOKEN.fullmatch(channel):
+            raise ValueError(
+                f"{channel!r} is not the name of a channel: it must not be empty or have , ; or control characters"
+            )
+    if not channels:
+        raise ValueError("hold() needs the name of a channel")
+    if mode not in ("stream", "response"):
+        raise ValueError(f'mode must be "stream" or "response", not {mode!r}')
+    known = last_ids or {}
+    fields = {
+        "Grip-Hold": mode,
+        "Grip-Channel": ", ".join(
+            f'{channel}; prev-id="{_quoted(known[channel])}"' if channel in known else channel for channel in channels
+        ),
+    }
+    if mode == "stream":
+        # Otherwise nginx collects the events.
+        fields["X-Accel-Buffering"] = "no"
+        if keep_alive is not None:
+            fields["Grip-Keep-Alive"] = f":\\n\\n; format=cstring; timeout={_seconds(keep_alive)}"
+    elif timeout is not None:
+        fields["Grip-Timeout"] = str(_seconds(timeout))
+    return fields
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _seconds(time: float) -> int:
+    if time < 1:
+        raise ValueError(f"{time} is not a number of seconds from 1")
+    return int(time)
+
+
+def publish(
+    channel: str,
+    data: object,
+    *,
+    event: str | None = None,
+    id: str | None = None,
+    prev_id: str | None = None,
+    to: str | None = None,
+) -> str:
+    """Sends an event to all responses that are held on a channel; its id.
+
+        tailrace.publish("orders", {"id": 7}, event="changed")
+
+    data: text, or a value that is sent as JSON. event, id: fields of the event. Without an id it gets a new one, so
+    that a client that comes back is sent what it has missed. prev_id: the id of the event before it on the channel; a
+    client that has another one is not sent it twice. Held responses (long polling) are answered with the data.
+
+    to: an address of `--publish-bind`, such as "127.0.0.1:5561" or "unix:/run/publish.sock"; a URL; or None: the server
+    that runs this code, or else what $TAILRACE_PUBLISH_URL, $TAILRACE_PUBLISH_BIND or $GRIP_URL names. Any thread,
+    greenlet or process. Returns when the server has the event, not when clients have it. Raises PublishError if there
+    is no server, or it refuses the event; TypeError for data that JSON does not have; ValueError.
+    """
+    text = data if isinstance(data, str) else json.dumps(data, separators=(",", ":"))
+    if id is None:
+        id = f"{time.time_ns():x}-{secrets.token_hex(3)}"
+    item: dict[str, Any] = {
+        "channel": channel,
+        "id": id,
+        "formats": {
+            "http-stream": {"content": encode_event(text, event=event, id=id)},
+            "http-response": {
+                "headers": {"Content-Type": "text/plain; charset=utf-8" if data is text else "application/json"},
+                "body": text,
+            },
+        },
+    }
+    if prev_id is not None:
+        item["prev-id"] = prev_id
+    publish_items([item], to=to)
+    return id
+
+
+def encode_event(data: str, *, event: str | None = None, id: str | None = None) -> str:
+    """A server-sent event (HTML, "Server-sent events"). Raises ValueError for an event or an id with a line end, and an
+    id with a NUL."""
+    for name, value in (("event", event), ("id", id)):
+        if value is not None and re.search(r"[\r\n\0]", value):
+            raise ValueError(f"{name} must not have a line end or a NUL: {value!r}")
+    lines = [f"event: {event}\n"] * (event is not None) + [f"id: {id}\n"] * (id is not None)
+    lines += [f"data: {line}\n" for line in re.split(r"\r\n|\r|\n", data)]
+    return "".join(lines) + "\n"
+
+
+def publish_items(items: Iterable[Mapping[str, Any]], *, to: str | None = None) -> None:
+    """Publishes items in the form of Pushpin: see docs/guides/server-sent-events.md. to: as for `publish`. Raises
+    PublishError."""
+    document = json.dumps({"items": list(items)}).encode()
+    if to is None and (address := holding.address()) is not None:
+        return _pass(address, document)
+    found = to or next(filter(None, map(os.environ.get, _VARIABLES)), None)
+    if found is None:
+        raise PublishError(
+            "this process belongs to no server: say where to publish with to=, or in $TAILRACE_PUBLISH_URL, such as "
+            "127.0.0.1:5561, which the server must have as --publish-bind"
+        )
+    return _post(found.split(",")[0].strip(), document)
+
+
+def _pass(address: bytes, document: bytes) -> None:
+    """Passes a document to the holder of this server."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as holder:
+            holder.settimeout(_TIMEOUT)
+            holder.connect(b"\0" + address)
+            holder.sendall(struct.pack("<I", len(document) + 1) + _PUBLISH + document)
+            answer = holder.recv(4096)
+    except OSError as error:
+        raise PublishError(f"the process that holds connections cannot be reached: {error}") from None
+    if answer != b"+":
+        raise PublishError(answer[1:].decode(errors="replace") or "the process that holds connections has ended")
+
+
+def _post(to: str, document: bytes) -> None:
+    """Sends a document to an address of `--publish-bind`."""
+    connection, path = _connection(to)
+    try:
+        connection.request("POST", f"{path}/publish/", document, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        answer = response.read(4096).decode(errors="replace").strip()
+    except OSError as error:
+        raise PublishError(f"cannot publish to {to}: {error}; is it an address of --publish-bind?") from None
+    finally:
+        connection.close()
+    if response.status != 200:
+        raise PublishError(f"{to} refused to publish: {response.status} {answer}")
+
+
+def _connection(to: str) -> tuple[HTTPConnection, str]:
+    if to.startswith("unix:"):
+        return _UnixConnection(to.removeprefix("unix:")), ""
+    try:
+        url = urlsplit(to if "://" in to else f"http://{to}")
+        host, port = url.hostname, url.port or 80
+    except ValueError as error:
+        raise PublishError(f"{to} is no address: {error}") from None
+    if url.scheme != "http" or not host:
+        raise PublishError(f"{to} is no address; write host:port, unix:/path or http://host:port")
+    return HTTPConnection(host, port, timeout=_TIMEOUT), url.path.rstrip("/")
+
+
+class _UnixConnection(HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_TIMEOUT)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(f"\0{self._path[1:]}" if self._path.startswith("@") else self._path)
