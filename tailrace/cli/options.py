@@ -76,6 +76,12 @@ def _root_path(raw: str) -> str:
     return stripped
 
 
+def _events_path(raw: str) -> str:
+    if not raw.startswith("/") or not _is_plain(raw) or "?" in raw or "#" in raw:
+        raise ValueError("must be a path that begins with /, without a query")
+    return raw
+
+
 def _field_value(raw: str) -> str:
     if not raw.isascii():
         raise ValueError("must be ASCII")
@@ -302,6 +308,18 @@ class OptionValues:
         ),
         core="forwarded_headers",
         example=["x-forwarded"],
+    )
+    publish_bind: tuple[str, ...] = option(
+        values.several(values.text("ADDRESS"), may_be_empty=True),
+        (),
+        "Accept publications for held connections at this address (POST /publish/). Repeatable.",
+        ADDRESSES,
+        details=(
+            "The address is `host:port` or `unix:/path`. Keep it private: whoever reaches it can publish. "
+            "`tailrace.publish` in an application that Tailrace runs does not need it. See [Server-sent "
+            "events](guides/server-sent-events.md)."
+        ),
+        example=["127.0.0.1:5561"],
     )
     umask: int | None = option(
         values.octal(),
@@ -561,18 +579,6 @@ class OptionValues:
         ),
         example="127.0.0.1:9001",
         absent=_OF_A_MASTER,
-    )
-    publish_bind: tuple[str, ...] = option(
-        values.several(values.text("ADDRESS"), may_be_empty=True),
-        (),
-        "Accept publications for held connections at this address (POST /publish/). Repeatable.",
-        PROCESSES,
-        details=(
-            "The address is `host:port` or `unix:/path`. Keep it private: whoever reaches it can publish. "
-            "`tailrace.publish` in an application that Tailrace runs does not need it. See [Server-sent "
-            "events](guides/server-sent-events.md)."
-        ),
-        example=["127.0.0.1:5561"],
     )
     statsd: str | None = option(
         values.text("ADDRESS"),
@@ -906,6 +912,19 @@ class OptionValues:
         ),
         core="websocket_origins",
         example=["same", "https://app.example.com"],
+    )
+    websocket_events: tuple[str, ...] = option(
+        values.several(values.text("PATH", check=_events_path), may_be_empty=True),
+        (),
+        "Serve WebSockets at this path without a thread each; the application gets messages as requests. Repeatable.",
+        RESPONSES,
+        details=(
+            "A path that ends with `/` stands for everything below it. The server handles the handshake, frames, pings "
+            "and closes. It sends each message to the application in a short POST request, as Pushpin does "
+            "(WebSocket-over-HTTP). See [WebSockets](guides/websockets.md)."
+        ),
+        core="websocket_events",
+        example=["/ws/"],
     )
     early_hints: bool = option(
         values.boolean(),

@@ -61,6 +61,7 @@ class Server(server.Server):
         load.check(app, "app")
         # A mistake in an address is an error here, not only where the server starts.
         binds.parse_all(settings.bind)
+        binds.parse_published(settings.publish_bind)
         self._app = app
         self._settings = replace(settings, gevent=True)
         self._resources = contextlib.ExitStack()

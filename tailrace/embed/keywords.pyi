@@ -23,6 +23,9 @@ class Keywords(TypedDict, total=False):
     forwarded_headers: str | Sequence[Literal["any", "forwarded", "x-forwarded", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-port", "x-forwarded-prefix"]]
     """Headers that the trusted proxies set in every request. Repeatable."""
 
+    publish_bind: str | Sequence[str]
+    """Accept publications for held connections at this address (POST /publish/). Repeatable."""
+
     certfile: str | Sequence[str | PathLike[str]]
     """Certificate chain in PEM for https:// addresses; the requested host name selects it. Repeatable."""
 

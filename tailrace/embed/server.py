@@ -20,8 +20,9 @@ class Server(ABC):
 
     def _located(self, listeners: Sequence[Listener]) -> None:
         """Stores the addresses once they are bound."""
-        self._urls = [listener.url for listener in listeners]
-        self._names = [_name(listener) for listener in listeners]
+        of_application = [listener for listener in listeners if not listener.publishes]
+        self._urls = [listener.url for listener in of_application]
+        self._names = [_name(listener) for listener in of_application]
 
     @property
     def url(self) -> str:

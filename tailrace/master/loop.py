@@ -127,7 +127,7 @@ class Master:
         self._check_interval = _SHORT_CHECK_INTERVAL if checks_often else _CHECK_INTERVAL
         self._check_at = 0.0
         self._pid = os.getpid()
-        self._urls = [listener.url for listener in listeners]
+        self._urls = [listener.url for listener in listeners if not listener.publishes]
         self._stops = stops
         # When the sockets close, for --shutdown-delay. The plan does not stop before.
         self._close_at: float | None = None

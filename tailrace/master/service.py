@@ -143,8 +143,8 @@ class Service:
             found += self._status.descriptors()
         if self._former:
             found.append(self._former.handle)
-        if self._holding:
-            found += self._holding.descriptors(time.monotonic())
+        if self.holding:
+            found += self.holding.descriptors(time.monotonic())
         return found
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import os
 import socket
 import stat
@@ -71,13 +72,25 @@ class Listener:
     def url(self) -> str:
         """What to open: a URL with the real port, or the address of a UNIX socket."""
         name = self.socket.getsockname()
+        protocol, path = ("http", "/publish/") if self.publishes else (self.protocol, "")
         if self.socket.family == socket.AF_INET:
-            return f"{self.protocol}://{'127.0.0.1' if name[0] == '0.0.0.0' else name[0]}:{name[1]}"
+            return f"{protocol}://{'127.0.0.1' if name[0] == '0.0.0.0' else name[0]}:{name[1]}{path}"
         if self.socket.family == socket.AF_INET6:
-            return f"{self.protocol}://[{'::1' if name[0] == '::' else name[0]}]:{name[1]}"
+            return f"{protocol}://[{'::1' if name[0] == '::' else name[0]}]:{name[1]}{path}"
         shown = os.fsdecode(name)
-        path = f"@{shown[1:]}" if shown.startswith("\0") else shown
-        return f"unix:{path}" if self.protocol == "http" else f"{self.protocol}+unix:{path}"
+        file = f"@{shown[1:]}" if shown.startswith("\0") else shown
+        return f"unix:{file}" if protocol == "http" else f"{protocol}+unix:{file}"
+
+    @property
+    def publishes(self) -> bool:
+        """True when publications arrive there: it is no address of the application."""
+        return self.protocol == "publish"
+
+    @property
+    def is_local(self) -> bool:
+        """True when only this machine can reach it."""
+        is_ip = self.socket.family in (socket.AF_INET, socket.AF_INET6)
+        return not is_ip or ipaddress.ip_address(self.socket.getsockname()[0].partition("%")[0]).is_loopback
 
     @property
     def everywhere(self) -> bool:
@@ -161,7 +174,10 @@ def bound(
     with contextlib.ExitStack() as stack:
         listeners: list[Listener] = []
         for wanted in binds:
-            listener = _bound(wanted, listeners[-1:], kept)
+            try:
+                listener = _bound(wanted, listeners[-1:], kept)
+            except BindError as error:
+                raise BindError(str(error).replace("--bind", f"--{wanted.option}")) from None
             if listener is None:
                 continue
             stack.callback(listener.close)

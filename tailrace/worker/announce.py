@@ -38,7 +38,13 @@ def announce(
             "PROPAGATE_EXCEPTIONS is set)"
         )
     for listener in listeners:
-        log.logger.info("listening on %s", listener.shown)
+        log.logger.info("%s on %s", "accepting publications" if listener.publishes else "listening", listener.shown)
+        if listener.publishes and not listener.is_local:
+            log.logger.warning(
+                "--publish-bind %s: anyone who can reach this address from another machine can publish; bind a "
+                "loopback address or a UNIX socket, or have a firewall protect it",
+                listener.address,
+            )
     if files := _files(settings):
         log.logger.info("files: %s", ", ".join(files))
 

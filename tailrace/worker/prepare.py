@@ -45,19 +45,19 @@ def prepared(
     given; None: the current one. kept: as for `sockets.bound`. Raises ConfigError and BindError.
     """
     wanted = binds.parse_all(settings.bind)
-    redirected = [each._replace(redirects=True) for each in binds.parse_all(settings.redirect_http)]
+    redirected = [each._replace(redirects=True) for each in binds.parse_all(settings.redirect_http, "redirect-http")]
     for each in redirected:
         if each.protocol != "http":
             raise ConfigError(f"--redirect-http {each.address}: redirects HTTP; write the address without a scheme")
     wanted += redirected
     descriptors.open_standard()
     if settings.chdir is not None:
+    wanted += binds.parse_published(settings.publish_bind)
         directory.change(settings.chdir)
     settings = folders.located(settings, named)
     if settings.umask is not None:
         os.umask(settings.umask)
     variables = Variables(settings.env_file)
-    wanted += [each._replace(protocol="publish") for each in binds.parse_all(settings.publish_bind)]
     served = certificates.load(settings, wanted, has_status=has_status)
     with contextlib.ExitStack() as stack:
         if not has_status:

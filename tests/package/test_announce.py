@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from harness.settings import server_settings
 
+from tailrace.system import sockets
+from tailrace.system.binds import parse_all, parse_published
 from tailrace.system.cgroup import Machine
-from tailrace.worker.announce import announce_machine
+from tailrace.worker.announce import announce, announce_machine
 
 MIB = 1 << 20
 
@@ -58,3 +60,18 @@ def test_a_limit_that_is_not_understood_is_one_warning_with_the_remedy(caplog):
         "cannot understand /sys/fs/cgroup/cpu.max, so this limit is ignored; set --workers and --client-memory to what "
         "the container may use"
     )
+
+
+def test_addresses_for_publications_are_not_shown_as_those_of_the_application(caplog):
+    caplog.set_level(logging.INFO, "tailrace")
+    with sockets.bound([*parse_all(["127.0.0.1:0"]), *parse_published(["127.0.0.1:0", "0.0.0.0:0"])]) as listeners:
+        announce(server_settings(app="app:app"), None, listeners)
+        ports = [each.socket.getsockname()[1] for each in listeners]
+    said = [each for each in caplog.records if " on " in each.getMessage() or each.levelno == logging.WARNING]
+    assert [each.getMessage() for each in said] == [
+        f"listening on http://127.0.0.1:{ports[0]}",
+        f"accepting publications on http://127.0.0.1:{ports[1]}/publish/",
+        f"accepting publications on http://127.0.0.1:{ports[2]}/publish/ and every other address of this machine",
+        "--publish-bind 0.0.0.0:0: anyone who can reach this address from another machine can publish; bind a loopback "
+        "address or a UNIX socket, or have a firewall protect it",
+    ]

@@ -7,7 +7,7 @@ import pytest
 from tailrace.errors import BindError, ConfigError
 from tailrace.system import sockets
 from tailrace.system.addresses import InheritedAddress, TcpAddress, UnixAddress
-from tailrace.system.binds import Bind, parse, parse_all
+from tailrace.system.binds import Bind, parse, parse_all, parse_published
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,40 @@ def test_what_is_no_bind_is_refused_with_the_remedy(text, remedy):
     with pytest.raises(ConfigError, match=remedy) as caught:
         parse(text)
     assert "\n" not in str(caught.value)
+
+
+def test_publications_have_addresses_of_their_own(tmp_path):
+    with sockets.bound(parse_published(["127.0.0.1:0", f"unix:{tmp_path}/publish?mode=660", ":0"])) as listeners:
+        first, second, third = listeners
+        assert [each.publishes for each in listeners] == [True, True, True]
+        assert first.url == f"http://127.0.0.1:{first.socket.getsockname()[1]}/publish/"
+        assert second.shown == f"unix:{tmp_path}/publish (mode 660)"
+        assert [each.is_local for each in listeners] == [True, True, False]
+        assert third.shown.endswith("/publish/ and every other address of this machine")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("https://127.0.0.1:5561", "cannot arrive by https; write 127.0.0.1:5561"),
+        ("uwsgi+unix:/a.sock", "cannot arrive by uwsgi; write unix:/a.sock"),
+        ("127.0.0.1:5561?proxy=v2", "cannot begin with a PROXY header; write 127.0.0.1:5561"),
+        ("localhost", "write localhost:5561"),
+        (":80?backlog=0", "backlog must be"),
+    ],
+)
+def test_an_address_for_publications_that_cannot_be_is_refused_with_the_remedy(text, said):
+    with pytest.raises(ConfigError, match=f"^--publish-bind '.*{said}"):
+        parse_published([text])
+
+
+def test_an_error_of_the_system_names_the_option():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(BindError, match="choose another port with --publish-bind"),
+        sockets.bound(parse_published([f"127.0.0.1:{taken.getsockname()[1]}"])),
+    ):
+        pytest.fail("not reached")
 
 
 def test_localhost_with_any_port_has_one_port_in_both_families():

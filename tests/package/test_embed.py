@@ -51,6 +51,22 @@ def test_several_servers_at_once():
         assert get(second.url).startswith("two ")
 
 
+def test_a_server_in_a_thread_accepts_publications_at_their_own_address(tmp_path):
+    def app(environ, start_response):
+        fields = tailrace.hold("news") if environ["PATH_INFO"] == "/stream" else {}
+        start_response("200 OK", [("Content-Type", "text/event-stream"), *fields.items()])
+        return [b": open\n\n"]
+
+    place = f"unix:{tmp_path}/publish"
+    with (
+        tailrace.serve_in_thread(app, publish_bind=place) as server,
+        urllib.request.urlopen(f"{server.url}/stream", timeout=30) as stream,
+    ):
+        assert stream.read(8) == b": open\n\n"
+        tailrace.publish("news", "first", id="1", to=place)
+        assert stream.read(19) == b"id: 1\ndata: first\n\n"
+
+
 def test_a_server_in_a_thread_ends_when_its_block_raises():
     with pytest.raises(LookupError), tailrace.serve_in_thread(named("one")) as server:
         raise LookupError
