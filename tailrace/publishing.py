@@ -14,7 +14,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterable, Mapping
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
@@ -26,7 +26,8 @@ _TIMEOUT: Final = 10.0
 # Variables that say where to publish outside a server, in this order.
 _VARIABLES: Final = ("TAILRACE_PUBLISH_URL", "TAILRACE_PUBLISH_BIND", "GRIP_URL")
 _PUBLISH: Final = b"P"
-_TOKEN: Final = re.compile(r"[^\x00-\x1f\x7f,;]+")
+# What a parameter of a header field may have (PEP 3333) without quotes.
+_TOKEN: Final = re.compile(r'[^\x00-\x1f\x7f,;"\u0100-\U0010ffff]+')
 
 
 def hold(
@@ -45,12 +46,14 @@ def hold(
     not. timeout: after this many seconds, a response that nothing has replaced is sent; the default is 55. last_ids:
     for each channel, the id of the last publication that the response contains.
 
-    Raises ValueError for a channel without a name, or with a control character, a comma or a semicolon in it.
+    Raises ValueError for a channel without a name, or with a control character, a comma, a semicolon, a double quote or
+    a character beyond latin-1 in it.
     """
     for channel in channels:
-        if not _TOKEN.fullmatch(channel):
+        if not _TOKEN.fullmatch(channel) or channel.isspace():
             raise ValueError(
-                f"{channel!r} is not the name of a channel: it must not be empty or have , ; or control characters"
+                f"{channel!r} is not the name of a channel: it must not be empty or contain control characters, "
+                "commas, semicolons, double quotes or characters beyond latin-1"
             )
     if not channels:
         raise ValueError("hold() needs the name of a channel")
@@ -172,7 +175,7 @@ def _post(to: str, document: bytes) -> None:
         connection.request("POST", f"{path}/publish/", document, {"Content-Type": "application/json"})
         response = connection.getresponse()
         answer = response.read(4096).decode(errors="replace").strip()
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         raise PublishError(f"cannot publish to {to}: {error}; is it an address of --publish-bind?") from None
     finally:
         connection.close()
