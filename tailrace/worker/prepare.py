@@ -50,9 +50,9 @@ def prepared(
         if each.protocol != "http":
             raise ConfigError(f"--redirect-http {each.address}: redirects HTTP; write the address without a scheme")
     wanted += redirected
+    wanted += binds.parse_published(settings.publish_bind)
     descriptors.open_standard()
     if settings.chdir is not None:
-    wanted += binds.parse_published(settings.publish_bind)
         directory.change(settings.chdir)
     settings = folders.located(settings, named)
     if settings.umask is not None:
