@@ -159,10 +159,11 @@ def permit_tracing(by: int, /) -> None:
 class Holder:
     """Holds connections without threads. Any thread."""
 
-    def __new__(cls, descriptor: int, *, write_timeout: float, client_connections: int) -> Holder:
+    def __new__(cls, descriptor: int, application: bytes, *, write_timeout: float, client_connections: int) -> Holder:
         """descriptor: of the UNIX socket, which listens, where it is passed connections; it is duplicated.
-        write_timeout: seconds for which a client may accept nothing. client_connections: how many one client may have;
-        0: any number. Raises OSError, ValueError."""
+        application: the abstract address where requests of the application are made. write_timeout: seconds for which
+        a client may accept nothing. client_connections: how many one client may have; 0: any number. Raises OSError,
+        ValueError."""
 
     def take_over(self, address: bytes, /) -> int:
         """Takes over everything from the holder at this abstract address; how many connections that were. Raises

@@ -44,6 +44,7 @@ Examples:
   tailrace app:app --static /assets=./dist      static files, without the application
   tailrace threads --status 127.0.0.1:9000      what a server with --status is doing
   tailrace doctor --live --status 127.0.0.1:9000   the endpoints that cost most to deliver
+  tailrace publish news 'It rains.' --to :5561     an event for held connections (--publish-bind)
 
 Every option is also an environment variable (--max-body: TAILRACE_MAX_BODY) and a key of tailrace.toml or of
 [tool.tailrace] in pyproject.toml (max_body). The command line takes precedence over the environment, and the
@@ -124,6 +125,53 @@ def _config(format: str, **given: Any) -> None:
     click.echo(show.as_json(settings) if format == "json" else show.as_toml(settings))
 
 
+_PUBLISH_EXAMPLES: Final = """\b
+Examples:
+  tailrace app:app --publish-bind 127.0.0.1:5561          the server
+  export TAILRACE_PUBLISH_URL=127.0.0.1:5561
+  tailrace publish orders '{"id": 7}' --event changed
+  tailrace publish deployments "version $VERSION is live"
+  git log -1 --format=%s | tailrace publish deployments -
+
+\b
+Exit status:
+  0  published: the server has the event
+  1  no server could be reached, or it rejected the event
+  2  usage error
+"""
+
+
+def _publish(channel: str, data: str, event: str | None, id: str | None, to: str | None) -> None:
+    """Send an event to all connections that are held on a channel, and print its ID.
+
+    DATA is sent unchanged, also if it is JSON; `-` reads it from standard input, without the last line end. The server
+    needs --publish-bind.
+    """
+    # What it needs takes milliseconds to import.
+    from tailrace.publishing import publish
+
+    if to is None:
+        raise click.UsageError(
+            "no address; start the server with --publish-bind 127.0.0.1:5561, and use the same address here in --to or "
+            "TAILRACE_PUBLISH_URL"
+        )
+    where = "standard input" if data == "-" else "DATA"
+    try:
+        raw = sys.stdin.buffer.read() if data == "-" else os.fsencode(data)
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise click.UsageError(f"{where} is not UTF-8; encode binary data, for example with base64") from None
+    if data == "-":
+        text = text.removesuffix("\n").removesuffix("\r")
+    try:
+        published = publish(channel, text, event=event, id=id, to=to)
+    except TailraceError:
+        raise
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    click.echo(published)
+
+
 # Commands share them: making them takes several milliseconds.
 _PARAMETERS: Final = tuple(map(arguments.parameter, OPTIONS))
 
@@ -149,6 +197,28 @@ cli.add_command(
             ),
         ],
         help=_config.__doc__,
+        context_settings=arguments.OPEN,
+    )
+)
+cli.add_command(
+    arguments.Command(
+        "publish",
+        callback=_publish,
+        params=[
+            click.Argument(["channel"], metavar="CHANNEL"),
+            click.Argument(["data"], metavar="DATA"),
+            click.Option(["--event"], metavar="NAME", help="Type of the event. [default: none, which is `message`]"),
+            click.Option(["--id"], metavar="ID", help="ID of the event. [default: a new one]"),
+            click.Option(
+                ["--to"],
+                metavar="ADDRESS",
+                envvar=["TAILRACE_PUBLISH_URL", "TAILRACE_PUBLISH_BIND"],
+                help="Address of --publish-bind, or a URL. [default: $TAILRACE_PUBLISH_URL or $TAILRACE_PUBLISH_BIND]",
+            ),
+        ],
+        help=_publish.__doc__,
+        short_help="Send an event to the connections that are held on a channel.",
+        epilog=_PUBLISH_EXAMPLES,
         context_settings=arguments.OPEN,
     )
 )

@@ -19,7 +19,8 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from tailrace.errors import PublishError
-from tailrace.system import holding
+from tailrace.system import binds, holding
+from tailrace.system.addresses import TcpAddress, UnixAddress
 
 # How long the server may take to accept a publication (seconds).
 _TIMEOUT: Final = 10.0
@@ -143,15 +144,18 @@ def publish_items(items: Iterable[Mapping[str, Any]], *, to: str | None = None) 
     """Publishes items in the form of Pushpin: see docs/guides/server-sent-events.md. to: as for `publish`. Raises
     PublishError."""
     document = json.dumps({"items": list(items)}).encode()
-    if to is None and (address := holding.address()) is not None:
-        return _pass(address, document)
+    if to is None and (known := holding.known()):
+        # A program may have several servers.
+        for each in known:
+            _pass(each.holder_address, document)
+        return
     found = to or next(filter(None, map(os.environ.get, _VARIABLES)), None)
     if found is None:
         raise PublishError(
             "this process belongs to no server: say where to publish with to=, or in $TAILRACE_PUBLISH_URL, such as "
             "127.0.0.1:5561, which the server must have as --publish-bind"
         )
-    return _post(found.split(",")[0].strip(), document)
+    _post(found.split(",")[0].strip(), document)
 
 
 def _pass(address: bytes, document: bytes) -> None:
@@ -176,24 +180,32 @@ def _post(to: str, document: bytes) -> None:
         response = connection.getresponse()
         answer = response.read(4096).decode(errors="replace").strip()
     except (OSError, HTTPException) as error:
-        raise PublishError(f"cannot publish to {to}: {error}; is it an address of --publish-bind?") from None
+        said = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+        raise PublishError(
+            f"cannot publish to {to}: {said}; start the server with --publish-bind, or correct the address"
+        ) from None
     finally:
         connection.close()
     if response.status != 200:
-        raise PublishError(f"{to} refused to publish: {response.status} {answer}")
+        raise PublishError(f"{to} rejected the event: {response.status} {answer}")
 
 
 def _connection(to: str) -> tuple[HTTPConnection, str]:
-    if to.startswith("unix:"):
-        return _UnixConnection(to.removeprefix("unix:")), ""
+    """The connection, and the path in front of that of the request. Raises PublishError."""
     try:
-        url = urlsplit(to if "://" in to else f"http://{to}")
-        host, port = url.hostname, url.port or 80
+        if "://" in to and not to.startswith("fd:"):
+            url = urlsplit(to)
+            if url.scheme != "http" or not url.hostname:
+                raise PublishError(f"cannot publish to {to}: write host:port, unix:/path or http://host:port")
+            return HTTPConnection(url.hostname, url.port or 80, timeout=_TIMEOUT), url.path.rstrip("/")
+        address = binds.parse_published([to])[0].address
     except ValueError as error:
-        raise PublishError(f"{to} is no address: {error}") from None
-    if url.scheme != "http" or not host:
-        raise PublishError(f"{to} is no address; write host:port, unix:/path or http://host:port")
-    return HTTPConnection(host, port, timeout=_TIMEOUT), url.path.rstrip("/")
+        raise PublishError(f"cannot publish to {to}: {error}") from None
+    if isinstance(address, TcpAddress):
+        return HTTPConnection(address.host or "127.0.0.1", address.port, timeout=_TIMEOUT), ""
+    if isinstance(address, UnixAddress):
+        return _UnixConnection(address.path), ""
+    raise PublishError(f"cannot publish to {to}: a descriptor is not an address to connect to; write host:port")
 
 
 class _UnixConnection(HTTPConnection):

@@ -91,7 +91,7 @@ class Server(server.Server):
             ready = stack.enter_context(prepared(self._settings))
             settings, listeners = ready.settings, ready.listeners
             stack.enter_context(certificates.followed(ready.certificates))
-            made = core.make(self._app, settings, listeners)
+            made = core.make(self._app, settings, listeners, holds=ready.holding)
             greenlets = WorkerGreenlets(made, self._end, is_embedded=True)
             self._located(listeners)
             with core.starting():

@@ -65,7 +65,7 @@ def serving(app: WSGIApplication, settings: ServerSettings) -> Iterator[Server]:
     """
     with prepared(settings) as ready, certificates.followed(ready.certificates):
         settings, listeners = ready.settings, ready.listeners
-        server = core.make(app, settings, listeners)
+        server = core.make(app, settings, listeners, holds=ready.holding)
         running = _ThreadServer(server, listeners, settings.graceful_timeout)
         announce(settings, app, listeners)
         for listener in listeners:

@@ -19,11 +19,11 @@ from tailrace.errors import denial
 from tailrace.logs import log
 from tailrace.master import companion
 from tailrace.master.companion import Backoff, Process
-from tailrace.system import forks, holding
+from tailrace.system import holding
 from tailrace.worker import holder
 
-# By which a new master asks for the socket.
-NAME: Final = "holder"
+# By which a new master asks for the sockets.
+NAMES: Final = ("holder", "application")
 # How long a master that has handed over waits for the next one to take over its connections (seconds).
 _HAND_OVER: Final = 30.0
 
@@ -34,8 +34,8 @@ class Holding:
     def __init__(self, settings: ServerSettings, kept: Callable[[str], int | None]) -> None:
         """kept: gives the descriptor of the socket of a predecessor, or None. Raises OSError."""
         self._settings = settings
-        self._socket = holding.listen(kept(NAME))
-        forks.keep_from_children(self._socket)
+        first, second = map(kept, NAMES)
+        self._sockets = holding.listen((first, second))
         self._process: Process | None = None
         self._backoff = Backoff()
         # The holder of the former master has connections.
@@ -43,9 +43,10 @@ class Holding:
         self._has_handed_over = False
 
     @property
-    def passed(self) -> tuple[str, int]:
-        """What a new master gets: a name, and the descriptor of the socket."""
-        return NAME, self._socket.fileno()
+    def passed(self) -> list[tuple[str, int]]:
+        """What a new master gets: names, and the descriptors of the sockets."""
+        found = (self._sockets.holder, self._sockets.application)
+        return [(name, each.fileno()) for name, each in zip(NAMES, found, strict=True)]
 
     @property
     def is_used(self) -> bool:
@@ -58,7 +59,7 @@ class Holding:
         if self._process is not None:
             return [self._process.handle]
         is_idle = not self._has_handed_over and now >= self._backoff.at
-        return [self._socket.fileno()] if is_idle else []
+        return [self._sockets.holder.fileno()] if is_idle else []
 
     def wake_at(self, now: float) -> float | None:
         """When a process may be forked again; None: any time."""
@@ -83,13 +84,13 @@ class Holding:
             self._process = None
         if self._process is not None or self._has_handed_over or now < self._backoff.at:
             return
-        if not self._takes_over and not _is_readable(self._socket):
+        if not self._takes_over and not _is_readable(self._sockets.holder):
             return
         takes_over, self._takes_over = self._takes_over, False
 
         def work(line: int, master: int, mask: Collection[int]) -> None:
             in_child()
-            holder.work(self._socket, self._settings, line, master, mask, takes_over=takes_over)
+            holder.work(self._sockets, self._settings, line, master, mask, takes_over=takes_over)
 
         try:
             self._process = companion.fork(work, now, grace=holder.GRACE + 1.0)
@@ -108,7 +109,7 @@ class Holding:
     def hand_over(self) -> None:
         """The successor's process takes over the connections, and then ours ends."""
         self._has_handed_over = True
-        self._socket.close()
+        self._sockets.close()
 
     def close(self) -> None:
         """Ends the process: once the successor has its connections, or else with theirs."""
@@ -117,13 +118,15 @@ class Holding:
                 self._process.wait(_HAND_OVER)
             self._process.end()
             self._process = None
-        self._socket.close()
+        self._sockets.close()
 
-    def forked(self) -> None:
+    def forked(self, *, is_worker: bool) -> None:
         """In another process of this server: closes what is the master's."""
         if self._process is not None:
             self._process.close()
-        self._socket.close()
+        self._sockets.holder.close()
+        if not is_worker:
+            self._sockets.application.close()
 
 
 def _is_readable(found: socket.socket) -> bool:

@@ -259,7 +259,7 @@ class Service:
         if self._status and not is_status:
             self._status.forked()
         if self._holding and not is_holder:
-            self._holding.forked()
+            self._holding.forked(is_worker=not is_status)
 
     # Upgrade
 
@@ -285,7 +285,7 @@ class Service:
             others = self._status.listeners if self._status else []
             try:
                 passed = [(str(each.address), each.socket.fileno()) for each in (*self._listeners, *others)]
-                passed += [self._holding.passed] if self._holding else []
+                passed += self._holding.passed if self._holding else []
                 self._successor = upgrade.start(self.origin, passed, self._passed)
             except UpgradeError as error:
                 log.logger.error("%s: %s", asked, error)

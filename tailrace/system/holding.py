@@ -1,44 +1,101 @@
-"""Where connections are passed that are to be held: the abstract address of the process, or the thread, that holds
-them.
+"""The two sockets between a server's processes that concern held connections, both in the abstract namespace of UNIX
+sockets: where workers pass connections to the holder, and where the holder makes requests of the application.
 
-A server has one. Its workers inherit the address, and so does `tailrace.publish` in them.
+A server has one of each. Its workers inherit them, and so does `tailrace.publish` in them. Thread: the one that starts
+a server.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import json
 import os
 import secrets
 import socket
-from typing import Final
+import time
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
-# The queue of the socket: connections wait there while the holder is replaced.
+from tailrace.system import forks
+
+# The queues: connections wait there while the holder, or a worker, is replaced.
 _BACKLOG: Final = 4096
-
-# The address of this process's server; None: it has none.
-_address: bytes | None = None
-
-
-def address() -> bytes | None:
-    """The abstract address, without its first byte; None: this process belongs to no server."""
-    return _address
+# How long the proof lasts that a request has come through this server (seconds). It never leaves the server.
+_VALID: Final = 10 * 365 * 86400
 
 
-def listen(kept: int | None = None) -> socket.socket:
-    """The socket where connections are passed. Its address is that of this process from now on. kept: the descriptor of
-    the one that a predecessor has. Raises OSError."""
-    global _address
+class Sockets(NamedTuple):
+    """The listening sockets of a server, and their addresses without the first byte. holder: workers pass connections
+    there. application: the holder makes requests there."""
+
+    holder: socket.socket
+    application: socket.socket
+    holder_address: bytes
+    application_address: bytes
+
+    def close(self) -> None:
+        """Closes both."""
+        self.holder.close()
+        self.application.close()
+
+
+# Those of the servers of this process, or of the server that it is a worker of.
+_known: Final[list[Sockets]] = []
+# Signs what proves to the application that a request has come through this server.
+KEY: Final = secrets.token_bytes(32)
+
+
+def known() -> list[Sockets]:
+    """Those of the servers of this process, or of the server that it is a worker of."""
+    return list(_known)
+
+
+def listen(kept: tuple[int | None, int | None] = (None, None)) -> Sockets:
+    """Opens the sockets of a server, which are known from now on. kept: the descriptors of those that a predecessor
+    has. Raises OSError."""
+    holder, application = _listener(kept[0], "holder"), _listener(kept[1], "application")
+    forks.keep_from_children(holder, application)
+    found = Sockets(holder, application, _name(holder), _name(application))
+    _known.append(found)
+    return found
+
+
+def _listener(kept: int | None, purpose: str) -> socket.socket:
     if kept is not None:
         listener = socket.socket(fileno=kept)
     else:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(f"\0tailrace-{os.getpid()}-{secrets.token_hex(8)}")
+        listener.bind(f"\0tailrace-{purpose}-{os.getpid()}-{secrets.token_hex(8)}")
     listener.listen(_BACKLOG)
-    name = listener.getsockname()
-    _address = (name if isinstance(name, bytes) else os.fsencode(name))[1:]
     return listener
 
 
-def forget() -> None:
-    """This process belongs to no server any more."""
-    global _address
-    _address = None
+def _name(listener: socket.socket) -> bytes:
+    name = listener.getsockname()
+    return (name if isinstance(name, bytes) else os.fsencode(name))[1:]
+
+
+def forget(found: Sockets) -> None:
+    """A server of this process has ended."""
+    _known.remove(found)
+
+
+def advertise(urls: Iterable[str]) -> None:
+    """Has libraries for GRIP in the application publish at the first of these URLs, unless $GRIP_URL says where."""
+    found = next((url for url in urls if url.startswith("http://")), None)
+    if found is not None:
+        os.environ.setdefault("GRIP_URL", f"{found}/?key=base64:{base64.b64encode(KEY).decode()}")
+
+
+def proof() -> str:
+    """The value of `Grip-Sig`: a JSON Web Token (RFC 7519), signed with KEY."""
+
+    def encoded(raw: bytes) -> bytes:
+        return base64.urlsafe_b64encode(raw).rstrip(b"=")
+
+    header = {"typ": "JWT", "alg": "HS256"}
+    claims = {"iss": "tailrace", "exp": int(time.time()) + _VALID}
+    signed = b".".join(encoded(json.dumps(part).encode()) for part in (header, claims))
+    return (signed + b"." + encoded(hmac.digest(KEY, signed, hashlib.sha256))).decode()

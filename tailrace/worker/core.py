@@ -43,9 +43,11 @@ def make(
     scoreboard: tuple[Scoreboard, int] | None = None,
     master: tuple[int, float, float] | None = None,
     worker: int = 1,
+    *,
+    holds: holding.Sockets | None = None,
 ) -> Server:
     """The core for these settings, whose paths are absolute. scoreboard: and the worker's place in it. master: see
-    `Server`. worker: its number.
+    `Server`. worker: its number. holds: where connections are passed that are to be held; None: none are.
 
     Raises ConfigError, StartError.
     """
@@ -66,11 +68,16 @@ def make(
         )
         for each in listeners
     ]
+    values = settings.core(worker, connections) | {"holder": None, "holder_proof": None}
+    if holds is not None:
+        accepting.append(ListeningSocket(holds.application.fileno(), "internal"))
+        values["holder"] = holds.holder_address
+        if settings.publish_bind:
+            values["holder_proof"] = holding.proof()
     if note_collection not in gc.callbacks:
         gc.callbacks.append(note_collection)
     if settings.access_log and log_destination_kind(settings.access_log) == "logging":
         deliveries.follow_access_log()
-    values = settings.core(worker, connections) | {"holder": holding.address()}
     try:
         return Server(application, values, accepting, scoreboard, master)
     except ValueError as error:

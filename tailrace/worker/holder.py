@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import socket
-import threading
 from collections.abc import Collection, Iterator
 from typing import Final, NoReturn
 
@@ -23,17 +21,12 @@ from tailrace.worker import companion, open_files
 
 # How long the end of a server waits until clients have the end of their responses, where a thread holds them (seconds).
 _LAST_BYTES: Final = 1.0
-
-_lock: Final = threading.Lock()
-# Servers of this process that use the thread.
-_users = 0
-_thread: Holder | None = None
 # How long clients have for the end of their responses (seconds).
 GRACE: Final = 5.0
 
 
 def work(
-    listener: socket.socket,
+    sockets: holding.Sockets,
     settings: ServerSettings,
     line: int,
     master: int,
@@ -43,17 +36,17 @@ def work(
 ) -> NoReturn:
     """Runs the holder.
 
-    listener: where it is passed connections. line: the reading end of the pipe, whose other end only the master has.
+    line: the reading end of the pipe, whose other end only the master has.
     mask: the signal mask to restore. takes_over: the holder of the former master has connections. The exit status is 0
     when it was told to end, or the next holder has taken over, else 1.
     """
     try:
         companion.begin("holder", settings.app or "", master, mask)
         open_files.raise_limit()
-        made = _make(listener, settings)
-        listener.close()
+        made = _make(sockets, settings)
+        sockets.close()
         if takes_over:
-            _take_over(made)
+            _take_over(made, sockets)
         made.start()
         poll = select.poll()
         # It is at its end when the master has closed its own, or has ended.
@@ -69,40 +62,37 @@ def work(
         os._exit(1)
 
 
-def _take_over(made: Holder) -> None:
+def _take_over(made: Holder, sockets: holding.Sockets) -> None:
     try:
-        count = made.take_over(holding.address() or b"")
+        count = made.take_over(sockets.holder_address)
     except OSError as error:
         log.logger.error("cannot take over held connections, which will be closed: %s", denial(error))
     else:
         log.logger.info("%s taken over", log.counted(count, "held connection"))
 
 
-def _make(listener: socket.socket, settings: ServerSettings) -> Holder:
+def _make(sockets: holding.Sockets, settings: ServerSettings) -> Holder:
     return Holder(
-        listener.fileno(),
+        sockets.holder.fileno(),
+        sockets.application_address,
         write_timeout=settings.write_timeout,
         client_connections=settings.max_connections_per_client,
     )
 
 
 @contextlib.contextmanager
-def in_thread(settings: ServerSettings) -> Iterator[None]:
-    """A thread of this process holds connections inside the context, for a server without a master. Servers of one
-    process share it. Raises OSError."""
-    global _users, _thread
-    with _lock:
-        if holding.address() is None:
-            with holding.listen() as listener:
-                _thread = _make(listener, settings)
-            _thread.start()
-        _users += 1
+def in_thread(settings: ServerSettings) -> Iterator[holding.Sockets]:
+    """A thread of this process holds the connections of a server without a master, inside the context. Raises
+    OSError."""
+    sockets = holding.listen()
     try:
-        yield
+        made = _make(sockets, settings)
+        sockets.holder.close()
+        made.start()
+        try:
+            yield sockets
+        finally:
+            made.stop(_LAST_BYTES)
     finally:
-        with _lock:
-            _users -= 1
-            if _users == 0 and _thread is not None:
-                _thread.stop(_LAST_BYTES)
-                _thread = None
-                holding.forget()
+        holding.forget(sockets)
+        sockets.close()

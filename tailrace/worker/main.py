@@ -31,7 +31,7 @@ from tailrace.cli.server_settings import ServerSettings
 from tailrace.errors import CANNOT_START, TailraceError
 from tailrace.greenlets import patch
 from tailrace.logs import log, log_config, log_formats
-from tailrace.system import directory, forks, signals, sockets
+from tailrace.system import directory, forks, holding, signals, sockets
 from tailrace.system.descriptors import is_at_end
 from tailrace.system.exit import leave
 from tailrace.system.title import set_title
@@ -278,13 +278,16 @@ def _prepare(start: WorkerStart, settings: ServerSettings, listeners: list[socke
         log.logger.error("%s\n%s", error, getattr(error, "user_traceback", "").rstrip())
         application, said = broken(error), report.BROKEN
     master = (start.liveness, settings.graceful_timeout, start.leaving)
+    holds = next(iter(holding.known()), None)
     # Again: a deployment may have changed the folders since the master began.
     settings = folders.located(settings)
-    server = core.make(application, settings, listeners, start.scoreboard, master, start.info.number)
+    server = core.make(application, settings, listeners, start.scoreboard, master, start.info.number, holds=holds)
     # From now on the core watches the liveness pipe, and finishes the requests in flight when the master ends.
     end_with_parent(False)
     for listener in listeners:
         listener.hand_over()
+    if holds is not None:
+        holds.application.close()
     return server, said
 
 

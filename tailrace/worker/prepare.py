@@ -15,18 +15,20 @@ from tailrace.cli import folders
 from tailrace.cli.envfile import Variables
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.errors import ConfigError
-from tailrace.system import binds, descriptors, directory, sockets
+from tailrace.system import binds, descriptors, directory, holding, sockets
+from tailrace.system.holding import Sockets
 from tailrace.worker import certificates, holder
 
 
 class Prepared(NamedTuple):
     """settings: with absolute paths. listeners: bound. variables: those of `--env-file`, not applied yet. certificates:
-    those of encrypted addresses; None: there is none."""
+    those of encrypted addresses; None: there is none. holding: for held connections; None: those are the master's."""
 
     settings: ServerSettings
     listeners: list[sockets.Listener]
     variables: Variables
     certificates: Certificates | None
+    holding: Sockets | None
 
 
 @contextlib.contextmanager
@@ -60,8 +62,9 @@ def prepared(
     variables = Variables(settings.env_file)
     served = certificates.load(settings, wanted, has_status=has_status)
     with contextlib.ExitStack() as stack:
-        if not has_status:
-            stack.enter_context(holder.in_thread(settings))
+        # With a master, a process holds connections.
+        held = None if has_status else stack.enter_context(holder.in_thread(settings))
         listeners = stack.enter_context(sockets.bound(wanted, kept=kept))
         certificates.encrypt(listeners, served)
-        yield Prepared(settings, listeners, variables, served)
+        holding.advertise(each.url.removesuffix("/publish/") for each in listeners if each.publishes)
+        yield Prepared(settings, listeners, variables, served, held)

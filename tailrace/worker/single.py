@@ -62,7 +62,7 @@ def serve(resolved: Settings, application: WSGIApplication | None = None) -> boo
         warm_up(application, settings)
         application = found.around(application, gevent=False)
         found.follow()
-        server = core.make(application, settings, listeners)
+        server = core.make(application, settings, listeners, holds=ready.holding)
 
         def begin() -> None:
             # With signals handled already: a reader of these lines may send a signal at once.

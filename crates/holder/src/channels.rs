@@ -220,6 +220,13 @@ impl Channels {
         moved
     }
 
+    /// The member at a place of a channel is another subscription of its connection from now on.
+    pub(crate) fn renumber(&mut self, at: usize, place: usize, member: Member) {
+        if let Some(known) = self.slots.get_mut(at).and_then(|channel| channel.members.get_mut(place)) {
+            *known = member;
+        }
+    }
+
     /// The number up to which a client has everything whose last id is `id`: that of the publication with this id, on one
     /// of its channels. If it was dropped, all that is kept is newer.
     pub(crate) fn number_after(&self, channels: impl Iterator<Item = usize> + Clone, id: &str) -> u64 {

@@ -9,6 +9,9 @@ use tailrace_os::socket::{self, Io};
 
 use crate::message::{Kind, MAX_MESSAGE};
 
+/// Descriptors that may wait for their messages: a read ends with those of one message.
+const MAX_WAITING: usize = 8 * passing::MAX_DESCRIPTORS;
+
 /// A message as it was received.
 pub(crate) struct Received {
     pub(crate) kind: Kind,
@@ -48,7 +51,7 @@ impl Control {
                 Io::WouldBlock => return Ok(None),
                 Io::End | Io::Broken => return Err(ErrorKind::UnexpectedEof.into()),
             }
-            if self.descriptors.len() > passing::MAX_DESCRIPTORS {
+            if self.descriptors.len() > MAX_WAITING {
                 return Err(ErrorKind::InvalidData.into());
             }
         }
@@ -63,7 +66,13 @@ impl Control {
         let Some(message) = rest.get(..length) else { return Ok(None) };
         let (mut kind, mut content) = (Kind::of(message[0]), message[1..].to_vec());
         self.buffer.drain(..4 + length);
-        let mut descriptors = std::mem::take(&mut self.descriptors);
+        // Those of the next messages may have arrived as well.
+        let count = match kind {
+            Some(Kind::InFile) => usize::from(content.first().copied().unwrap_or(0)),
+            Some(Kind::Hold | Kind::WebSocket | Kind::Held) => 1,
+            _ => 0,
+        };
+        let mut descriptors: Vec<_> = self.descriptors.drain(..count.min(self.descriptors.len())).collect();
         if kind == Some(Kind::InFile) {
             let file = descriptors.pop().ok_or(ErrorKind::InvalidData)?;
             content = passing::bytes_of(file, MAX_MESSAGE)?;

@@ -23,6 +23,8 @@ pub enum Mode {
     Stream,
     /// The response is the first publication, or after a time what the application has returned (long polling).
     Response,
+    /// A WebSocket, whose messages the application gets as requests.
+    WebSocket,
 }
 
 /// A channel of a connection.
@@ -41,6 +43,8 @@ pub struct Subscription {
 pub struct Filters {
     /// `skip-users`: publications that leave out the user of the connection (`Grip-Set-Meta: user=...`).
     pub skip_users: bool,
+    /// `skip-self`: publications of this connection.
+    pub skip_self: bool,
     /// `require-sub`: only publications that require a channel which the connection has.
     pub require_subscription: bool,
     /// `build-id`: `%I` is replaced by an id that has the last id of each channel.
@@ -48,8 +52,9 @@ pub struct Filters {
 }
 
 impl Filters {
-    fn add(&mut self, name: &str) -> Result<(), String> {
+    pub(crate) fn add(&mut self, name: &str) -> Result<(), String> {
         match name {
+            "skip-self" => self.skip_self = true,
             "skip-users" => self.skip_users = true,
             "require-sub" => self.require_subscription = true,
             "build-id" => self.build_id = true,
@@ -136,6 +141,11 @@ impl Instructions {
             return Err(String::from("Grip-Hold needs Grip-Channel with the name of a channel"));
         }
         Ok(read)
+    }
+
+    /// True when the last ids of channels matter to the client.
+    pub(crate) fn tracks_ids(&self) -> bool {
+        self.subscriptions.iter().any(|subscription| subscription.filters.build_id)
     }
 
     fn subscribe(&mut self, value: &str) -> Result<(), String> {
@@ -279,7 +289,7 @@ mod tests {
             ("Grip-Link", "</events/?link=next&recover=true>; rel=next"),
             ("Grip-Status", "304"),
         ]);
-        let filters = Filters { build_id: true, skip_users: true, require_subscription: false };
+        let filters = Filters { build_id: true, skip_users: true, ..Filters::default() };
         let first = Subscription { channel: "events-a".into(), last_id: Some("17".into()), filters };
         let filters = Filters { require_subscription: true, ..Filters::default() };
         let second = Subscription { channel: "user-3".into(), last_id: None, filters };

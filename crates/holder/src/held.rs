@@ -12,15 +12,25 @@ use tailrace_http::framing::RequestFacts;
 use tailrace_os::clock;
 use tailrace_os::socket::{self, Io};
 
+use crate::call::{self, Answer};
 use crate::channels::{Channels, Member};
-use crate::grip::{Filters, Mode};
-use crate::message::{Format, Hold};
-use crate::publication::{Publication, ResponseForm, StreamForm};
+use crate::events::Event;
+use crate::frames::{self, Ending, Frames};
+use crate::grip::{Filters, Instructions, Mode, Subscription};
+use crate::message::{Format, Hold, Opening, Origin};
+use crate::publication::{Publication, ResponseForm, StreamForm, WebSocketForm};
+use crate::session::{Action, Session, may_subscribe};
 
 /// Publications are gathered for one write until they have this many bytes.
 const GATHERED: usize = 64 * 1024;
 /// A client may send this many bytes while its response is held. What it sends is discarded.
 const MAX_RECEIVED: u32 = 64 * 1024;
+/// Bytes that a client may send before its WebSocket is open.
+const MAX_EARLY: usize = 64 * 1024;
+/// Bytes of answers to control frames, and of messages, that a client may leave unread.
+const MAX_ANSWERS: usize = 2 << 20;
+/// How often a WebSocket that is sent nothing is sent a ping, in seconds.
+const PING_INTERVAL: u32 = 30;
 /// Time after which an event source is to reconnect when its stream must end, in milliseconds: between these.
 const RETRY: (u64, u64) = (1_000, 10_000);
 
@@ -68,9 +78,26 @@ pub(crate) struct Subscribed {
     last_id: Option<Arc<str>>,
     filters: Filters,
     name: String,
+    /// Publications up to this number do not count, since they are older than the subscription.
+    #[serde(default)]
+    from: u64,
     /// Of the channel, for the next holder.
     #[serde(default)]
     dropped: u64,
+}
+
+impl Subscribed {
+    fn new(subscription: &Subscription, tracks: bool, from: u64) -> Self {
+        Self {
+            channel: 0,
+            place: 0,
+            last_id: subscription.last_id.as_deref().or(tracks.then_some("")).map(Arc::from),
+            filters: subscription.filters,
+            name: subscription.channel.clone(),
+            from,
+            dropped: 0,
+        }
+    }
 }
 
 /// What few connections have.
@@ -82,7 +109,10 @@ struct Extras {
     user: Option<String>,
     /// `id_format` of the metadata.
     id_format: Option<String>,
-    next: Option<String>,
+    /// Where more content is found, by a request like this one.
+    next: Option<(String, Origin)>,
+    /// Requests for it that have failed in a row.
+    failures: u32,
 }
 
 /// A response that is sent if nothing is published in time.
@@ -116,6 +146,8 @@ pub(crate) struct State {
     /// For [`Mode::Response`].
     pub(crate) timeout: u32,
     extras: Option<Box<Extras>>,
+    /// For [`Mode::WebSocket`].
+    pub(crate) session: Option<Box<Session>>,
     received: u32,
     /// Its last bytes are in `unsent`, or were sent.
     is_ending: bool,
@@ -136,6 +168,13 @@ pub(crate) struct Held {
     pub(crate) serial: u64,
     /// It was held by the former holder.
     pub(crate) is_taken_over: bool,
+    /// A request for more content was made and is not answered: nothing else is sent meanwhile.
+    pub(crate) is_fetching: bool,
+    frames: Frames,
+    /// The client is not read until the application has taken what it has sent.
+    is_paused: bool,
+    /// What the client has sent before its WebSocket is open.
+    pub(crate) early: Vec<u8>,
 }
 
 /// What a step has done.
@@ -147,8 +186,20 @@ pub(crate) enum Outcome {
     More,
     /// The socket accepts nothing more.
     Blocked,
+    /// It lacks publications that the application has.
+    Gap,
     /// It is over.
     Ended(Reason),
+}
+
+/// What is left to do after an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Nothing,
+    /// This subscription is to be left.
+    Channel(usize),
+    /// The connection is over.
+    Over(Reason),
 }
 
 /// What was gathered for a client, which others may need as well.
@@ -162,6 +213,8 @@ pub(crate) struct Gathered {
     ends: Vec<(usize, u64)>,
     /// The stream ends behind these bytes.
     closes: bool,
+    /// What precedes the next publication is missing.
+    has_gap: bool,
     /// More is to be gathered after this.
     has_more: bool,
 }
@@ -172,6 +225,7 @@ impl Gathered {
         self.bytes.clear();
         self.ends.clear();
         self.closes = false;
+        self.has_gap = false;
         self.has_more = false;
         if self.bytes.capacity() > 8 * GATHERED {
             self.bytes = Vec::new();
@@ -192,7 +246,8 @@ impl Held {
         let mut extras = Extras {
             user: meta("user"),
             id_format: meta("id_format"),
-            next: instructions.next.clone(),
+            next: instructions.next.clone().zip(hold.origin.clone()),
+            failures: 0,
             held_response: None,
         };
         let fields = || hold.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
@@ -218,8 +273,8 @@ impl Held {
             unsent.extend_from_slice(&hold.body);
             unsent.extend_from_slice(encoder.behind(hold.body.len()));
         }
+        let tracks = instructions.tracks_ids();
         let subscriptions = instructions.subscriptions.iter();
-        let tracks = instructions.subscriptions.iter().any(|subscription| subscription.filters.build_id);
         let state = State {
             mode,
             format: hold.format,
@@ -227,16 +282,8 @@ impl Held {
             request: hold.request.clone(),
             is_relayed: hold.is_relayed,
             is_event_stream,
-            subscriptions: subscriptions
-                .map(|subscription| Subscribed {
-                    channel: 0,
-                    place: 0,
-                    last_id: subscription.last_id.as_deref().or(tracks.then_some("")).map(Arc::from),
-                    filters: subscription.filters,
-                    name: subscription.channel.clone(),
-                    dropped: 0,
-                })
-                .collect(),
+            subscriptions: subscriptions.map(|subscription| Subscribed::new(subscription, tracks, 0)).collect(),
+            session: None,
             number: 0,
             unsent,
             keep_alive: instructions.keep_alive.as_ref().map_or_else(Vec::new, |keep| keep.content.clone()),
@@ -259,6 +306,10 @@ impl Held {
             since: now,
             serial: 0,
             is_taken_over: false,
+            is_fetching: false,
+            frames: Frames::default(),
+            is_paused: false,
+            early: Vec::new(),
         }
     }
 
@@ -271,6 +322,29 @@ impl Held {
         if is_chunked { BodyEncoder::CHUNKED } else { BodyEncoder::default() }
     }
 
+    /// A WebSocket that a worker has passed, which the application has not accepted yet.
+    pub(crate) fn web_socket(opening: Opening, socket: OwnedFd, id: String, now: Instant) -> Self {
+        let state = State {
+            mode: Mode::WebSocket,
+            format: Format::Http11,
+            client: opening.client.clone(),
+            request: opening.request.clone(),
+            is_relayed: opening.is_relayed,
+            is_event_stream: false,
+            subscriptions: Vec::new(),
+            number: 0,
+            unsent: Vec::new(),
+            keep_alive: frames::ping(b""),
+            keep_alive_seconds: PING_INTERVAL,
+            timeout: 0,
+            extras: None,
+            received: 0,
+            is_ending: false,
+            session: Some(Box::new(Session::new(opening, id))),
+        };
+        Self::of(state, socket, now)
+    }
+
     /// The names of its channels.
     pub(crate) fn channels(&self) -> impl Iterator<Item = &str> {
         self.state.subscriptions.iter().map(|subscribed| subscribed.name.as_str())
@@ -278,7 +352,7 @@ impl Held {
 
     /// Bytes that wait for its client here, and not in the logs.
     pub(crate) fn waiting(&self) -> usize {
-        self.state.unsent.capacity()
+        self.state.unsent.capacity() + self.frames.pending().len()
     }
 
     /// Joins its channels under this key. `last_event_id`: the id of the last publication that the client has, as it says.
@@ -292,6 +366,11 @@ impl Held {
         if self.is_taken_over {
             return;
         }
+        self.locate(channels, last_event_id);
+    }
+
+    /// Finds out up to which publication the client has everything.
+    fn locate(&mut self, channels: &Channels, last_event_id: Option<&str>) {
         let subscriptions = self.state.subscriptions.iter();
         let known = subscriptions.clone().filter_map(|subscribed| {
             let id = subscribed.last_id.as_deref()?;
@@ -311,6 +390,9 @@ impl Held {
     /// Its state for the next holder.
     pub(crate) fn portable(&self, channels: &Channels) -> State {
         let mut state = self.state.clone();
+        if let Some(session) = &mut state.session {
+            session.pending = self.frames.pending().to_vec();
+        }
         for subscribed in &mut state.subscriptions {
             subscribed.dropped = channels.get(subscribed.channel).map_or(0, |channel| channel.dropped);
         }
@@ -342,10 +424,16 @@ impl Held {
             }
         }
         if self.state.is_ending {
-            return Outcome::Ended(Reason::Complete);
+            // A WebSocket waits for the client's close frame.
+            let is_over = self.state.session.as_ref().is_none_or(|session| !session.is_open);
+            return if is_over { Outcome::Ended(Reason::Complete) } else { Outcome::Blocked };
+        }
+        if self.is_fetching {
+            return Outcome::Idle;
         }
         match self.state.mode {
-            Mode::Stream => self.flush_stream(channels, gathered, counts),
+            Mode::Stream if self.state.subscriptions.is_empty() => self.fetch_or_end(),
+            Mode::Stream | Mode::WebSocket => self.flush_stream(channels, gathered, counts),
             Mode::Response => self.answer(channels, counts),
         }
     }
@@ -355,6 +443,9 @@ impl Held {
             return Outcome::Ended(Reason::Behind);
         }
         let newest = channels.last();
+        if gathered.has_gap && gathered.bytes.is_empty() {
+            return Outcome::Gap;
+        }
         if gathered.bytes.is_empty() && !gathered.closes {
             self.state.number = newest;
             return Outcome::Idle;
@@ -402,7 +493,11 @@ impl Held {
         let encoder = self.encoder();
         let newest = channels.last();
         if let [only] = self.state.subscriptions.as_slice() {
-            let is_plain = only.filters.are_none() && only.last_id.is_none() && self.state.extras.is_none();
+            let is_plain = only.filters.are_none()
+                && only.last_id.is_none()
+                && only.from <= self.state.number
+                && self.state.extras.is_none()
+                && self.state.mode == Mode::Stream;
             let of = is_plain.then_some((only.channel, self.state.number, encoder, newest));
             if of.is_some() && gathered.of == of {
                 return Some(());
@@ -442,8 +537,33 @@ impl Held {
         gathered: &mut Gathered,
     ) -> bool {
         let subscribed = &self.state.subscriptions[at];
-        if self.is_left_out(subscribed, publication) {
+        if number <= subscribed.from || self.is_left_out(subscribed, publication) {
             return true;
+        }
+        if self.state.mode == Mode::WebSocket {
+            match &publication.web_socket {
+                None => return true,
+                Some(WebSocketForm::Close(frame)) => {
+                    gathered.bytes.extend_from_slice(frame);
+                    gathered.ends.push((gathered.bytes.len(), number));
+                    gathered.closes = true;
+                    return false;
+                }
+                Some(WebSocketForm::Frame(frame)) => gathered.bytes.extend_from_slice(frame),
+            }
+            gathered.ends.push((gathered.bytes.len(), number));
+            gathered.has_more = gathered.bytes.len() >= GATHERED;
+            return !gathered.has_more;
+        }
+        // The application can tell what is missing.
+        let fetches = self.state.extras.as_ref().is_some_and(|extras| extras.next.is_some());
+        if fetches
+            && let (Some(before), Some(last)) = (&publication.prev_id, &subscribed.last_id)
+            && !last.is_empty()
+            && before != last
+        {
+            gathered.has_gap = true;
+            return false;
         }
         match &publication.stream {
             None => return true,
@@ -474,9 +594,16 @@ impl Held {
 
     fn is_left_out(&self, subscribed: &Subscribed, publication: &Publication) -> bool {
         let extras = self.state.extras.as_deref();
+        let session = self.state.session.as_deref();
+        let user = extras.and_then(|extras| extras.user.as_deref()).or(session.and_then(Session::user));
+        if subscribed.filters.skip_self
+            && publication.sender.is_some()
+            && publication.sender.as_deref() == session.map(Session::id)
+        {
+            return true;
+        }
         if subscribed.filters.skip_users
-            && let (Some(skipped), Some(user)) =
-                (&publication.skip_users, extras.and_then(|extras| extras.user.as_deref()))
+            && let (Some(skipped), Some(user)) = (&publication.skip_users, user)
             && skipped.split(',').any(|each| each.trim() == user)
         {
             return true;
@@ -598,6 +725,7 @@ impl Held {
 
     /// Ends the stream, after what was sent.
     fn end(&mut self) -> Outcome {
+        // What ends a WebSocket is a close frame, which the caller has appended.
         self.state.unsent.extend_from_slice(self.encoder().end());
         self.state.is_ending = true;
         Outcome::More
@@ -611,6 +739,13 @@ impl Held {
         }
         if self.state.mode == Mode::Response {
             return self.respond(None);
+        }
+        if let Some(session) = &self.state.session {
+            if session.is_open {
+                // 1012: the server restarts.
+                self.append(&frames::close_frame(Some(1012), ""));
+            }
+            return self.end();
         }
         if self.state.is_event_stream {
             let retry = format!("retry: {}\n\n", RETRY.0 + spread % (RETRY.1 - RETRY.0));
@@ -631,8 +766,10 @@ impl Held {
     pub(crate) fn expire(&mut self, now: Instant) -> Outcome {
         match self.state.mode {
             Mode::Response if !self.state.is_ending => self.respond(None),
-            Mode::Stream
-                if self.keeps_alive_at().is_some_and(|at| at <= now)
+            Mode::Stream | Mode::WebSocket
+                if !self.state.is_ending
+                    && self.state.session.as_ref().is_none_or(|session| session.is_open)
+                    && self.keeps_alive_at().is_some_and(|at| at <= now)
                     && self.state.unsent.is_empty()
                     && self.is_writable =>
             {
@@ -641,7 +778,7 @@ impl Held {
                 self.state.keep_alive = content;
                 Outcome::More
             }
-            Mode::Stream | Mode::Response => Outcome::Idle,
+            Mode::Stream | Mode::Response | Mode::WebSocket => Outcome::Idle,
         }
     }
 
@@ -655,14 +792,19 @@ impl Held {
     pub(crate) fn expires_at(&self) -> Option<Instant> {
         match self.state.mode {
             Mode::Response => Some(self.since + Duration::from_secs(u64::from(self.state.timeout))),
-            Mode::Stream => self.keeps_alive_at(),
+            Mode::Stream | Mode::WebSocket => self.keeps_alive_at(),
         }
     }
 
-    /// Discards what the client has sent.
+    /// Reads what the client has sent, and discards it unless it is for the application. `Some`: the connection is over.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Option<Reason> {
-        loop {
+        while !self.is_paused {
             match socket::receive(self.socket.as_fd(), buffer) {
+                Io::Moved(count) if self.state.session.is_some() => {
+                    if let Some(reason) = self.receive_frames(&buffer[..count]) {
+                        return Some(reason);
+                    }
+                }
                 Io::Moved(count) => {
                     self.state.received = self.state.received.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
                     if self.state.received > MAX_RECEIVED {
@@ -674,6 +816,161 @@ impl Held {
                 Io::End | Io::Broken => return Some(Reason::Left),
             }
         }
+        None
+    }
+
+    /// Reads frames. `Some`: the client has closed the WebSocket, or must be disconnected.
+    pub(crate) fn receive_frames(&mut self, bytes: &[u8]) -> Option<Reason> {
+        let session = self.state.session.as_deref_mut()?;
+        if !session.is_open {
+            // Before the WebSocket is open, a client may send nothing (RFC 6455 section 4.1); few bytes do no harm.
+            self.early.extend_from_slice(bytes);
+            return (self.early.len() > MAX_EARLY).then_some(Reason::Sent);
+        }
+        let mut events = Vec::new();
+        let ending = self.frames.receive(bytes, &mut self.state.unsent, &mut events);
+        if self.state.unsent.len() > MAX_ANSWERS {
+            // A client that sends pings and does not read the pongs.
+            return Some(Reason::Sent);
+        }
+        events.into_iter().for_each(|event| session.push(event));
+        self.is_paused = session.is_full();
+        match ending {
+            None => None,
+            Some(Ending::Closed(_)) if self.state.is_ending => Some(Reason::Complete),
+            Some(Ending::Closed(content)) => {
+                session.push(Event::with("CLOSE", content));
+                session.is_open = false;
+                self.state.is_ending = true;
+                None
+            }
+            Some(Ending::Failed) => {
+                session.push(Event::of("DISCONNECT"));
+                session.is_open = false;
+                self.state.is_ending = true;
+                None
+            }
+        }
+    }
+
+    /// The application has taken what the client has sent.
+    pub(crate) fn resume(&mut self) {
+        self.is_paused = false;
+    }
+
+    /// True when the application is to be told what the client has sent.
+    pub(crate) fn calls(&self) -> bool {
+        self.state.session.as_ref().is_some_and(|session| session.has_queued() && !session.is_calling)
+    }
+
+    /// Does what an answer of the application asks for.
+    pub(crate) fn act(&mut self, key: usize, action: Action, channels: &mut Channels) -> Left {
+        match action {
+            Action::Accept(head) => {
+                self.state.unsent.extend_from_slice(&head);
+                let early = std::mem::take(&mut self.early);
+                let bytes = [std::mem::take(&mut self.session_pending()), early].concat();
+                if let Some(reason) = self.receive_frames(&bytes) {
+                    return Left::Over(reason);
+                }
+            }
+            Action::Reject(answer) => {
+                let form = ResponseForm { status: answer.status, fields: answer.fields, body: answer.body };
+                self.respond(Some(&form));
+            }
+            Action::Send(frame) if !self.state.is_ending => self.append(&frame),
+            Action::Send(_) => {}
+            Action::Subscribe(subscription) => {
+                if may_subscribe(self.state.subscriptions.len())
+                    && !self.channels().any(|channel| channel == subscription.channel)
+                {
+                    let mut added = Subscribed::new(&subscription, false, channels.last());
+                    let member = Member { key, subscription: self.state.subscriptions.len() };
+                    (added.channel, added.place) = channels.join(&added.name, member);
+                    self.state.subscriptions.push(added);
+                }
+            }
+            Action::Unsubscribe(channel) => {
+                if let Some(at) = self.state.subscriptions.iter().position(|known| known.name == channel) {
+                    return Left::Channel(at);
+                }
+            }
+            Action::Close(frame) if !self.state.is_ending => {
+                self.append(&frame);
+                self.end();
+            }
+            Action::Close(_) => {}
+        }
+        Left::Nothing
+    }
+
+    fn session_pending(&mut self) -> Vec<u8> {
+        self.state.session.as_mut().map(|session| std::mem::take(&mut session.pending)).unwrap_or_default()
+    }
+
+    /// Goes on with the frames of the former holder.
+    pub(crate) fn take_pending(&mut self) {
+        let pending = self.session_pending();
+        if !pending.is_empty() {
+            self.frames.restore(&pending);
+        }
+    }
+
+    // More content
+
+    /// A stream without channels: its content is fetched until there is none.
+    fn fetch_or_end(&mut self) -> Outcome {
+        let has_next = self.state.extras.as_ref().is_some_and(|extras| extras.next.is_some());
+        if has_next { Outcome::Gap } else { self.end() }
+    }
+
+    /// The request for more content. `None`: there is none, or its fields are too large.
+    pub(crate) fn fetch(&mut self) -> Option<Vec<u8>> {
+        let (target, origin) = self.state.extras.as_ref()?.next.as_ref()?;
+        let ids = self.state.subscriptions.iter().filter_map(|subscribed| {
+            let id = subscribed.last_id.as_deref().filter(|id| !id.is_empty())?;
+            Some(format!("{}; last-id={id}", subscribed.name))
+        });
+        let last = ids.collect::<Vec<_>>().join(", ");
+        let fields: &[(&str, &str)] = if last.is_empty() { &[] } else { &[("Grip-Last", &last)] };
+        let packet = call::packet("GET", origin, &self.state.client, target.as_bytes(), fields, b"")?;
+        self.is_fetching = true;
+        Some(packet)
+    }
+
+    /// More content has arrived, with new instructions; the channels were left. `Err`: it is to be fetched again.
+    pub(crate) fn fetched(&mut self, key: usize, answer: Option<Answer>, channels: &mut Channels) -> Result<(), ()> {
+        self.is_fetching = false;
+        let extras = self.state.extras.get_or_insert_default();
+        let Some(answer) = answer.filter(|answer| answer.code() == 200) else {
+            extras.failures += 1;
+            return Err(());
+        };
+        let fields = answer.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let Ok(instructions) = Instructions::parse(fields) else {
+            extras.failures += 1;
+            return Err(());
+        };
+        extras.failures = 0;
+        let origin = extras.next.take().map(|(_, origin)| origin);
+        extras.next = instructions.next.clone().zip(origin);
+        let meta = |wanted: &str| instructions.meta.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
+        extras.user = meta("user").cloned().or(extras.user.take());
+        extras.id_format = meta("id_format").cloned().or(extras.id_format.take());
+        self.append(&answer.body);
+        let tracks = instructions.tracks_ids();
+        let subscriptions = instructions.subscriptions.iter().filter(|_| instructions.mode == Some(Mode::Stream));
+        self.state.subscriptions = subscriptions.map(|subscription| Subscribed::new(subscription, tracks, 0)).collect();
+        for (subscription, subscribed) in self.state.subscriptions.iter_mut().enumerate() {
+            (subscribed.channel, subscribed.place) = channels.join(&subscribed.name, Member { key, subscription });
+        }
+        self.locate(channels, None);
+        Ok(())
+    }
+
+    /// How often more content could not be fetched, in a row.
+    pub(crate) fn failures(&self) -> u32 {
+        self.state.extras.as_ref().map_or(0, |extras| extras.failures)
     }
 
     /// Reads what has arrived and is of no use.

@@ -19,18 +19,29 @@ use tailrace_os::descriptor;
 use tailrace_os::epoll::{Events, Poller, WAKEUP};
 use tailrace_os::passing;
 use tailrace_os::poll;
+use tailrace_os::random;
 use tailrace_os::socket;
 
-use crate::channels::{Channels, Entry, ReplayLimits};
+use crate::call::{Answer, Call, Recipient};
+use crate::channels::{Channels, Entry, Member, ReplayLimits};
 use crate::control::{Control, Received};
-use crate::held::{Counts, Gathered, Held, Outcome, Reason, State};
-use crate::message::{self, Hold, Kind};
+use crate::events::Event;
+use crate::held::{Counts, Gathered, Held, Left, Outcome, Reason, State};
+use crate::message::{self, Hold, Kind, Opening};
 use crate::publication::{self, Publication};
 
 /// The key of the listening socket.
 const LISTENER: u64 = u64::MAX - 1;
 /// The keys of connections to clients begin here; those below are of other processes.
 const CLIENTS: u64 = 1 << 32;
+/// The keys of requests to the application begin here.
+const CALLS: u64 = 1 << 33;
+/// Maximum number of requests to the application at once; others wait.
+const MAX_CALLS: usize = 256;
+/// How long the application may take for a request.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often more content is asked for in a row, and how long after a failure.
+const ATTEMPTS: u32 = 5;
 /// Connections that are sent something before events are looked at again.
 const AT_ONCE: usize = 500;
 /// Connections that are accepted before other events are looked at.
@@ -95,6 +106,8 @@ pub type Log = Box<dyn Fn(Level, &str) + Send>;
 pub struct Holder {
     shared: Arc<Stop>,
     listener: OwnedFd,
+    /// Where requests of the application are made.
+    application: Vec<u8>,
     limits: Limits,
     log: Log,
     channels: Channels,
@@ -110,25 +123,34 @@ pub struct Holder {
     counts: Counts,
     published: u64,
     closed: HashMap<Reason, u64>,
+    call_lines: OnceAMinute,
     lines: [OnceAMinute; Reason::ALL.len()],
     began: Instant,
     /// When a stopping holder ends although clients have not received everything.
     ends_at: Option<Instant>,
+    /// Requests to the application.
+    calls: Slab<Call>,
+    /// Connections that wait until fewer requests are made.
+    waiting: VecDeque<usize>,
+    /// The next holder, and when it gets everything although requests are not answered.
+    next: Option<(Control, Instant)>,
     /// Everything has been passed on.
     is_over: bool,
 }
 
 impl Holder {
-    /// A holder that gets its messages from this listening socket.
+    /// A holder that gets its messages from this listening socket. `application`: the abstract address where it makes
+    /// requests.
     ///
     /// # Errors
     /// No descriptors or memory left.
-    pub fn new(listener: OwnedFd, limits: Limits, log: Log) -> io::Result<Self> {
+    pub fn new(listener: OwnedFd, application: Vec<u8>, limits: Limits, log: Log) -> io::Result<Self> {
         socket::set_nonblocking(listener.as_fd())?;
         let shared = Arc::new(Stop { poller: Poller::new()?, is_stopping: AtomicBool::new(false) });
         Ok(Self {
             shared,
             listener,
+            application,
             limits,
             log,
             channels: Channels::new(limits.replay),
@@ -142,9 +164,13 @@ impl Holder {
             counts: Counts::default(),
             published: 0,
             closed: HashMap::new(),
+            call_lines: OnceAMinute::default(),
             lines: Default::default(),
             began: clock::now(),
             ends_at: None,
+            calls: Slab::new(),
+            waiting: VecDeque::new(),
+            next: None,
             is_over: false,
         })
     }
@@ -169,12 +195,14 @@ impl Holder {
                 match key {
                     WAKEUP => self.shared.poller.clear_wakeup(),
                     LISTENER => self.accept(now),
+                    CALLS.. => self.call_event(key, now),
                     CLIENTS.. => self.client_event(key, readiness.read, readiness.write),
                     _ => self.control_event(key, now),
                 }
             }
             self.flush();
             self.expire(now);
+            self.pass_on_when_quiet(now);
             if self.shared.is_stopping.load(Ordering::SeqCst) && self.end(now) {
                 break;
             }
@@ -188,7 +216,10 @@ impl Holder {
         }
         let controls = self.controls.iter().map(|(_, control)| control.since + PATIENCE).min();
         let timer = self.timers.first().map(|(at, _, _)| *at);
-        let at = [controls, timer, self.channels.expires_at(), self.ends_at].into_iter().flatten().min()?;
+        let call = self.calls.iter().map(|(_, call)| call.since + CALL_TIMEOUT).min();
+        let passes = self.next.as_ref().map(|(_, at)| *at);
+        let expiry = self.channels.expires_at();
+        let at = [controls, timer, expiry, call, passes, self.ends_at].into_iter().flatten().min()?;
         // A millisecond more, so that it is past the time.
         Some(at.saturating_duration_since(clock::now()) + Duration::from_millis(1))
     }
@@ -228,7 +259,7 @@ impl Holder {
                     self.controls[key].since = now;
                     if message.kind == Kind::TakeOver {
                         let next = self.controls.remove(key);
-                        return self.pass_on(&next, now);
+                        return self.begin_passing(next, now);
                     }
                     if let Some(answer) = self.handle(message, now) {
                         self.controls[key].answer(answer.as_bytes());
@@ -252,6 +283,10 @@ impl Holder {
         match kind {
             Kind::Hold => {
                 self.hold(&content, descriptor, now);
+                None
+            }
+            Kind::WebSocket => {
+                self.open(&content, descriptor, now);
                 None
             }
             Kind::Publish => Some(match publication::parse(&content) {
@@ -306,24 +341,17 @@ impl Holder {
             Ok(held) => held,
             Err(fault) => return (self.log)(Level::Error, &format!("{request}: cannot be held: {fault}")),
         };
-        let most = self.limits.connections_per_client;
-        let count = self.by_client.get(&held.state.client).copied().unwrap_or(0);
-        if descriptor::is_among_the_last(held.socket().as_fd()) {
-            self.count_closed(Reason::NoDescriptor, &request);
-            held.refuse();
-        } else if most > 0 && count >= most && !held.state.client.is_empty() {
-            self.count_closed(Reason::TooMany, &request);
-            held.refuse();
-        }
+        self.limit(&mut held);
         self.register(held, last_event_id.as_deref(), now);
     }
 
     /// Watches a connection, and sends what it has to be sent. `last_event_id`: see [`Held::join`].
-    fn register(&mut self, mut held: Held, last_event_id: Option<&str>, now: Instant) {
+    fn register(&mut self, mut held: Held, last_event_id: Option<&str>, now: Instant) -> Option<usize> {
         let slot = self.held.vacant_entry();
         let key = slot.key();
         if self.shared.poller.watch_connection(Some(held.socket().as_fd()), CLIENTS + key as u64).is_err() {
-            return self.count_closed(Reason::NoDescriptor, &held.state.request.clone());
+            self.count_closed(Reason::NoDescriptor, &held.state.request);
+            return None;
         }
         socket::watch_peer(held.socket().as_fd(), self.limits.write_timeout);
         held.join(key, &mut self.channels, last_event_id);
@@ -335,6 +363,204 @@ impl Holder {
         slot.insert(held);
         self.set_timer(key, now);
         self.list(key);
+        Some(key)
+    }
+
+    /// Takes a connection of which a WebSocket is to be made, and asks the application.
+    fn open(&mut self, content: &[u8], descriptor: Option<OwnedFd>, now: Instant) {
+        let Some(socket) = descriptor else { return self.count_closed(Reason::NoDescriptor, "a client") };
+        let mut opening: Opening = match message::value_of(content) {
+            Ok(opening) => opening,
+            Err(fault) => {
+                return (self.log)(Level::Error, &format!("a WebSocket was closed: {fault}"));
+            }
+        };
+        let early = std::mem::take(&mut opening.received);
+        let mut held = Held::web_socket(opening, socket, format!("{:032x}", random::draw()), now);
+        held.early = early;
+        self.limit(&mut held);
+        if let Some(key) = self.register(held, None, now) {
+            self.call(key);
+        }
+    }
+
+    /// Refuses a connection beyond the limits.
+    fn limit(&mut self, held: &mut Held) {
+        let most = self.limits.connections_per_client;
+        let count = self.by_client.get(&held.state.client).copied().unwrap_or(0);
+        let reason = if descriptor::is_among_the_last(held.socket().as_fd()) {
+            Reason::NoDescriptor
+        } else if most > 0 && count >= most && !held.state.client.is_empty() {
+            Reason::TooMany
+        } else {
+            return;
+        };
+        self.count_closed(reason, &held.state.request);
+        held.refuse();
+    }
+
+    // The application
+
+    /// Tells the application what the client of a WebSocket has sent, unless it is still busy with what came before.
+    fn call(&mut self, key: usize) {
+        let Some(held) = self.held.get_mut(key) else { return };
+        if !held.calls() || self.next.is_some() || self.ends_at.is_some() {
+            return;
+        }
+        if self.calls.len() >= MAX_CALLS {
+            self.waiting.push_back(key);
+            return;
+        }
+        let client = held.state.client.clone();
+        let Some(session) = &mut held.state.session else { return };
+        let packet = session.request(&client);
+        session.is_calling = true;
+        let recipient = Recipient::Connection(key, held.serial);
+        self.begin_call(packet, recipient);
+    }
+
+    /// Asks the application for more content of a stream.
+    fn fetch(&mut self, key: usize) {
+        if self.next.is_some() || self.ends_at.is_some() {
+            return;
+        }
+        if self.calls.len() >= MAX_CALLS {
+            self.waiting.push_back(key);
+            return;
+        }
+        let held = &mut self.held[key];
+        if held.is_fetching {
+            return;
+        }
+        let packet = held.fetch();
+        let recipient = Recipient::Connection(key, held.serial);
+        self.begin_call(packet, recipient);
+    }
+
+    fn begin_call(&mut self, packet: Option<Vec<u8>>, recipient: Recipient) {
+        let now = clock::now();
+        let begun = packet
+            .ok_or_else(|| io::Error::other("the fields of its request are too large"))
+            .and_then(|packet| Call::begin(&self.application, packet, recipient, now));
+        let slot = self.calls.vacant_entry();
+        let key = slot.key();
+        let watched = begun.and_then(|call| {
+            self.shared.poller.watch_connection(Some(call.socket()), CALLS + key as u64)?;
+            Ok(call)
+        });
+        match watched {
+            // Its first event comes immediately: it is writable.
+            Ok(call) => _ = slot.insert(call),
+            Err(fault) => self.answered(recipient, Err(fault)),
+        }
+    }
+
+    fn call_event(&mut self, key: u64, now: Instant) {
+        let Some(key) = usize::try_from(key - CALLS).ok().filter(|key| self.calls.contains(*key)) else { return };
+        let result = match self.calls[key].step() {
+            Ok(None) => return,
+            Ok(Some(answer)) => Ok(answer),
+            Err(fault) => Err(fault),
+        };
+        self.end_call(key, result, now);
+    }
+
+    fn end_call(&mut self, key: usize, result: io::Result<Answer>, _now: Instant) {
+        let call = self.calls.remove(key);
+        if let Some(packet) = call.next {
+            self.begin_call(Some(packet), Recipient::Nobody);
+        }
+        self.answered(call.recipient, result);
+        if let Some(waiting) = self.waiting.pop_front()
+            && let Some(held) = self.held.get(waiting)
+        {
+            if held.state.session.is_some() { self.call(waiting) } else { self.list(waiting) }
+        }
+    }
+
+    fn answered(&mut self, recipient: Recipient, result: io::Result<Answer>) {
+        let Recipient::Connection(key, serial) = recipient else { return };
+        let Some(held) = self.held.get_mut(key).filter(|held| held.serial == serial) else { return };
+        if let Err(fault) = &result {
+            let line = format!("{}: the application could not be asked: {fault}", held.state.request);
+            let now = u64::try_from(clock::since(self.began).as_millis()).unwrap_or(u64::MAX);
+            if self.call_lines.may_log(now) {
+                (self.log)(Level::Warning, &line);
+            }
+        }
+        if held.state.session.is_none() {
+            return self.fetched(key, result.ok());
+        }
+        let failed = || Answer { status: String::from("503 Service Unavailable"), ..Answer::default() };
+        let answer = result.unwrap_or_else(|_| failed());
+        let Some(session) = &mut held.state.session else { return };
+        session.is_calling = false;
+        let actions = session.answered(answer);
+        held.resume();
+        for action in actions {
+            match self.held[key].act(key, action, &mut self.channels) {
+                Left::Nothing => {}
+                Left::Channel(at) => self.unsubscribe(key, at),
+                Left::Over(reason) => return self.close(key, reason),
+            }
+        }
+        // What was not read meanwhile.
+        self.read(key);
+    }
+
+    /// Has a connection leave a channel for good.
+    fn unsubscribe(&mut self, key: usize, at: usize) {
+        self.leave(key, at);
+        let subscriptions = &mut self.held[key].state.subscriptions;
+        subscriptions.swap_remove(at);
+        // The last one has its place now.
+        if let Some(moved) = subscriptions.get(at) {
+            self.channels.renumber(moved.channel, moved.place, Member { key, subscription: at });
+        }
+    }
+
+    fn fetched(&mut self, key: usize, answer: Option<Answer>) {
+        if answer.as_ref().is_some_and(|answer| answer.code() == 200) {
+            for at in 0..self.held[key].state.subscriptions.len() {
+                self.leave(key, at);
+            }
+            self.held[key].state.subscriptions.clear();
+        }
+        let held = &mut self.held[key];
+        match held.fetched(key, answer, &mut self.channels) {
+            Ok(()) => self.list(key),
+            Err(()) if held.failures() < ATTEMPTS => {
+                let serial = held.serial;
+                held.is_fetching = true;
+                self.timers.insert((clock::now() + RETRY_TIMER * held.failures(), key, serial));
+            }
+            Err(()) => {
+                held.stop(key as u64 * 997);
+                self.list(key);
+            }
+        }
+    }
+
+    /// Tells the application that the client of a WebSocket has left.
+    fn say_farewell(&mut self, key: usize) {
+        let held = &mut self.held[key];
+        let Some(session) = &mut held.state.session else { return };
+        if !session.is_open && !session.has_queued() {
+            return;
+        }
+        if session.is_open {
+            session.push(Event::of("DISCONNECT"));
+        }
+        let client = held.state.client.clone();
+        let serial = held.serial;
+        let (is_calling, packet) = (session.is_calling, session.request(&client));
+        if !is_calling {
+            return self.begin_call(packet, Recipient::Nobody);
+        }
+        let current = self.calls.iter_mut().find(|(_, call)| call.recipient == Recipient::Connection(key, serial));
+        if let Some((_, call)) = current {
+            call.next = packet;
+        }
     }
 
     fn set_timer(&mut self, key: usize, now: Instant) {
@@ -347,20 +573,26 @@ impl Holder {
 
     fn client_event(&mut self, key: u64, read: bool, write: bool) {
         let Some(key) = usize::try_from(key - CLIENTS).ok().filter(|key| self.held.contains(*key)) else { return };
-        let held = &mut self.held[key];
-        if read && let Some(reason) = held.receive(&mut [0; 4096]) {
+        if write {
+            self.held[key].is_writable = true;
+            self.list(key);
+        }
+        if read {
+            self.read(key);
+        }
+    }
+
+    fn read(&mut self, key: usize) {
+        if let Some(reason) = self.held[key].receive(&mut [0; 16 * 1024]) {
             if reason != Reason::Stopped {
                 return self.close(key, reason);
             }
             // The process that encrypts is about to end.
             self.count_closed(Reason::Stopped, "");
             self.held[key].stop(key as u64 * 997);
-            self.list(key);
         }
-        if write {
-            self.held[key].is_writable = true;
-            self.list(key);
-        }
+        self.list(key);
+        self.call(key);
     }
 
     fn list(&mut self, key: usize) {
@@ -382,21 +614,31 @@ impl Holder {
                 Outcome::Blocked if held.is_ending() => self.set_timer(key, clock::now()),
                 Outcome::Blocked => {}
                 Outcome::More => self.list(key),
+                Outcome::Gap => self.fetch(key),
                 Outcome::Ended(reason) => self.close(key, reason),
             }
         }
     }
 
-    fn close(&mut self, key: usize, reason: Reason) {
-        let mut held = self.held.remove(key);
-        for at in 0..held.state.subscriptions.len() {
-            let (channel, place) = (held.state.subscriptions[at].channel, held.state.subscriptions[at].place);
-            let Some(moved) = self.channels.leave(channel, place) else { continue };
-            let other = if moved.key == key { Some(&mut held) } else { self.held.get_mut(moved.key) };
-            if let Some(other) = other {
-                other.state.subscriptions[moved.subscription].place = place;
-            }
+    /// Has a connection leave the channel of its subscription with this number.
+    fn leave(&mut self, key: usize, at: usize) {
+        let (channel, place) = {
+            let subscribed = &self.held[key].state.subscriptions[at];
+            (subscribed.channel, subscribed.place)
+        };
+        if let Some(moved) = self.channels.leave(channel, place)
+            && let Some(other) = self.held.get_mut(moved.key)
+        {
+            other.state.subscriptions[moved.subscription].place = place;
         }
+    }
+
+    fn close(&mut self, key: usize, reason: Reason) {
+        for at in 0..self.held[key].state.subscriptions.len() {
+            self.leave(key, at);
+        }
+        self.say_farewell(key);
+        let held = self.held.remove(key);
         if let Some(count) = self.by_client.get_mut(&held.state.client) {
             *count -= 1;
             if *count == 0 {
@@ -440,6 +682,11 @@ impl Holder {
                 self.close(key, Reason::Left);
                 continue;
             }
+            if held.is_fetching && held.failures() > 0 {
+                held.is_fetching = false;
+                self.fetch(key);
+                continue;
+            }
             let outcome = held.expire(now);
             // One that was sent something meanwhile comes later.
             let next = held.expires_at().filter(|next| *next > now).unwrap_or(now + RETRY_TIMER);
@@ -447,6 +694,10 @@ impl Holder {
             if outcome == Outcome::More {
                 self.list(key);
             }
+        }
+        let overdue = self.calls.iter().filter(|(_, call)| call.since + CALL_TIMEOUT <= now).map(|(key, _)| key);
+        for key in overdue.collect::<Vec<_>>() {
+            self.end_call(key, Err(ErrorKind::TimedOut.into()), now);
         }
         let late: Vec<_> =
             self.controls.iter().filter(|(_, control)| control.since + PATIENCE <= now).map(|(key, _)| key).collect();
@@ -488,22 +739,48 @@ impl Holder {
         self.held.is_empty() || self.ends_at.is_some_and(|at| at <= now)
     }
 
-    /// Passes everything to the next holder. If that fails, nothing has changed.
-    fn pass_on(&mut self, next: &Control, now: Instant) {
+    /// The next holder wants everything: it gets that as soon as no request to the application is left.
+    fn begin_passing(&mut self, next: Control, now: Instant) {
         self.shared.poller.forget(Some(self.listener.as_fd()));
+        self.shared.poller.forget(Some(next.socket()));
         // What other processes have begun to say.
         let keys: Vec<_> = self.controls.iter().map(|(key, _)| key).collect();
         for key in keys {
             poll::wait_readable(self.controls[key].socket(), Duration::from_millis(100));
             self.control_event(key as u64, now);
         }
-        match self.pass_all(next, now) {
+        self.next = Some((next, now + LAST_BYTES));
+    }
+
+    fn pass_on_when_quiet(&mut self, now: Instant) {
+        if !self.next.as_ref().is_some_and(|(_, until)| self.calls.is_empty() || *until <= now) {
+            return;
+        }
+        let Some((next, _)) = self.next.take() else { return };
+        // Their messages may have reached the application, or not.
+        let torn = self.calls.iter().filter_map(|(_, call)| match call.recipient {
+            Recipient::Connection(key, serial) if self.held.get(key).is_some_and(|held| held.serial == serial) => {
+                Some(key)
+            }
+            _ => None,
+        });
+        let torn = torn.collect::<Vec<_>>();
+        for key in torn {
+            if self.held[key].state.session.is_some() {
+                self.close(key, Reason::Stopped);
+            } else {
+                self.held[key].is_fetching = false;
+            }
+        }
+        match self.pass_all(&next, now) {
             Ok(()) => self.is_over = true,
             Err(fault) => {
                 let line =
                     format!("the next process could not take over {} held connections: {fault}", self.held.len());
                 (self.log)(Level::Error, &line);
                 let _ = self.shared.poller.watch_listener(Some(self.listener.as_fd()), LISTENER);
+                let keys: Vec<_> = self.held.iter().map(|(key, _)| key).collect();
+                keys.into_iter().for_each(|key| self.call(key));
             }
         }
     }
@@ -573,7 +850,10 @@ impl Holder {
                     let mut held = Held::of(passed.state, socket, now);
                     held.since = earlier(passed.since_millis);
                     held.is_taken_over = true;
-                    self.register(held, None, now);
+                    held.take_pending();
+                    if let Some(key) = self.register(held, None, now) {
+                        self.call(key);
+                    }
                 }
                 (Kind::Complete, _) => {
                     former.answer(b"+");

@@ -4,13 +4,17 @@
 //! [`control`], to the [`holder`]. What is published ([`publication`]) is kept in [`channels`], and sent to each [`held`]
 //! connection.
 
+mod call;
 mod channels;
 mod control;
+mod events;
+mod frames;
 pub mod grip;
 mod held;
 mod holder;
 pub mod message;
 pub mod publication;
+mod session;
 
 pub use channels::ReplayLimits;
 pub use holder::{Holder, Limits, Log, Stop};

@@ -24,6 +24,8 @@ const INLINE: usize = 64 * 1024;
 pub enum Kind {
     /// A connection is to be held: a [`Hold`], and its descriptor.
     Hold,
+    /// A connection of which the holder is to make a WebSocket: an [`Opening`], and its descriptor.
+    WebSocket,
     /// A document of publications, in JSON. The answer is `+`, or `-` and what is wrong.
     Publish,
     /// The answer is the figures of the holder, in JSON.
@@ -36,12 +38,14 @@ pub enum Kind {
     Held,
     /// The next holder has everything.
     Complete,
-    /// The content is in the file of the last descriptor, with its kind as the first byte.
+    /// The content is how many descriptors the message has. Its own content is in the file of the last one, with its kind as
+    /// the first byte.
     InFile,
 }
 
-const KINDS: [(Kind, u8); 8] = [
+const KINDS: [(Kind, u8); 9] = [
     (Kind::Hold, b'H'),
+    (Kind::WebSocket, b'W'),
     (Kind::Publish, b'P'),
     (Kind::Figures, b'F'),
     (Kind::TakeOver, b'T'),
@@ -92,6 +96,39 @@ impl From<Format> for ResponseFormat {
     }
 }
 
+/// A request as a worker has received it, for requests that the holder makes of the application.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Its target.
+    #[serde(with = "serde_bytes")]
+    pub target: Vec<u8>,
+    /// Its header fields.
+    pub fields: Vec<(serde_bytes::ByteBuf, serde_bytes::ByteBuf)>,
+    /// Port of the client; 0: none is known.
+    pub port: u16,
+    /// It was made over HTTPS.
+    pub is_https: bool,
+}
+
+/// A request for a WebSocket (RFC 6455 section 4.2.1), which was checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opening {
+    /// The request.
+    pub origin: Origin,
+    /// Address of the client, for limits and the log; empty if it has none.
+    pub client: String,
+    /// Method and target, as the log shows them.
+    pub request: String,
+    /// The value of the field `Server`; empty: none.
+    #[serde(with = "serde_bytes")]
+    pub server: Vec<u8>,
+    /// See [`Hold::is_relayed`].
+    pub is_relayed: bool,
+    /// What the client has sent behind the request.
+    #[serde(with = "serde_bytes")]
+    pub received: Vec<u8>,
+}
+
 /// A connection that is to be held, and the response to its request, of which nothing has been sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
@@ -118,6 +155,8 @@ pub struct Hold {
     pub instructions: Instructions,
     /// The socket ends at a process of the server, which encrypts: it is not the client's.
     pub is_relayed: bool,
+    /// The request, if more content is to be fetched.
+    pub origin: Option<Origin>,
 }
 
 /// The bytes of a message.
@@ -157,8 +196,9 @@ pub(crate) fn value_of<'a, T: Deserialize<'a>>(content: &'a [u8]) -> io::Result<
 pub fn send(socket: BorrowedFd<'_>, kind: Kind, content: &[u8], connection: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let file =
         if content.len() < INLINE { None } else { Some(passing::file_with(&[&[kind.byte()], content].concat())?) };
-    let bytes = if file.is_some() { encode(Kind::InFile, b"") } else { encode(kind, content) };
     let descriptors: Vec<_> = connection.into_iter().chain(file.as_ref().map(AsFd::as_fd)).collect();
+    let count = u8::try_from(descriptors.len()).unwrap_or_default();
+    let bytes = if file.is_some() { encode(Kind::InFile, &[count]) } else { encode(kind, content) };
     match passing::send(socket, &bytes, &descriptors)? {
         Io::Moved(sent) if sent == bytes.len() => Ok(()),
         Io::Moved(_) | Io::WouldBlock => Err(ErrorKind::WouldBlock.into()),
@@ -166,13 +206,13 @@ pub fn send(socket: BorrowedFd<'_>, kind: Kind, content: &[u8], connection: Opti
     }
 }
 
-/// Passes a connection to the holder at this address. Never blocks.
+/// Passes a connection to the holder at this address: a [`Hold`] or an [`Opening`], by its kind. Never blocks.
 ///
 /// # Errors
 /// The holder cannot be reached, or does not keep up. The connection is the caller's, as before.
-pub fn pass(address: &[u8], hold: &Hold, connection: BorrowedFd<'_>) -> io::Result<()> {
+pub fn pass(address: &[u8], kind: Kind, value: &impl Serialize, connection: BorrowedFd<'_>) -> io::Result<()> {
     let socket = passing::connect_to(address)?;
-    send(socket.as_fd(), Kind::Hold, &content_of(hold)?, Some(connection))
+    send(socket.as_fd(), kind, &content_of(value)?, Some(connection))
 }
 
 /// Passes a document of publications to the holder at this address, without waiting for its answer. Never blocks.

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tailrace_http::body_encoder::BodyEncoder;
 use tailrace_http::encode::ResponseHead;
 
+use crate::frames;
 use crate::grip::channel_name;
 
 /// Maximum size of a document, in bytes.
@@ -27,6 +28,10 @@ pub struct Publication {
     pub skip_users: Option<String>,
     /// Only connections that have this channel get it.
     pub requires: Option<String>,
+    /// The id of the connection that has sent it.
+    pub sender: Option<String>,
+    /// For WebSockets: the frame.
+    pub web_socket: Option<WebSocketForm>,
     /// For held streams.
     pub stream: Option<StreamForm>,
     /// For held responses.
@@ -45,6 +50,15 @@ pub enum StreamForm {
     },
     /// Nothing: the stream ends.
     Close,
+}
+
+/// What WebSockets are sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WebSocketForm {
+    /// This frame, which has a whole message.
+    Frame(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// This close frame.
+    Close(#[serde(with = "serde_bytes")] Vec<u8>),
 }
 
 /// Data in the framing of a chunk, so that it can be sent with or without it.
@@ -101,7 +115,11 @@ impl Publication {
         let ids = [&self.id, &self.prev_id].iter().map(|id| id.as_ref().map_or(0, |id| id.len() + 16)).sum::<usize>();
         let texts =
             [&self.skip_users, &self.requires].iter().map(|text| text.as_ref().map_or(0, String::len)).sum::<usize>();
-        size_of::<Self>() + self.channel.len() + stream + response + ids + texts
+        let web_socket = match &self.web_socket {
+            Some(WebSocketForm::Frame(frame) | WebSocketForm::Close(frame)) => frame.capacity(),
+            None => 0,
+        };
+        size_of::<Self>() + web_socket + self.channel.len() + stream + response + ids + texts
     }
 }
 
@@ -130,11 +148,13 @@ fn read(item: &Value) -> Result<Publication, String> {
         prev_id: text(item, "prev-id")?.map(Arc::from),
         skip_users: text(meta, "skip_users")?.map(str::to_owned),
         requires: text(meta, "require_sub")?.map(str::to_owned),
+        sender: text(meta, "sender")?.map(str::to_owned),
+        web_socket: formats.get("ws-message").map(web_socket).transpose()?.flatten(),
         stream: formats.get("http-stream").map(stream).transpose()?.flatten(),
         response: formats.get("http-response").map(response).transpose()?,
     };
-    if read.stream.is_none() && read.response.is_none() && formats.get("http-stream").is_none() {
-        return Err(String::from("it has none of the formats http-stream and http-response"));
+    if ["http-stream", "http-response", "ws-message"].iter().all(|format| formats.get(format).is_none()) {
+        return Err(String::from("it has none of the formats http-stream, http-response and ws-message"));
     }
     Ok(read)
 }
@@ -168,6 +188,22 @@ fn stream(value: &Value) -> Result<Option<StreamForm>, String> {
     let filters = value.get("content-filters").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let builds_id = filters.iter().any(|filter| filter == "build-id");
     Ok(Some(StreamForm::Content { chunk: Chunk::new(&content), builds_id }))
+}
+
+fn web_socket(value: &Value) -> Result<Option<WebSocketForm>, String> {
+    match text(value, "action")? {
+        None | Some("send") => {}
+        Some("close") => {
+            let code = value.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+            let reason = text(value, "reason")?.unwrap_or_default();
+            return Ok(Some(WebSocketForm::Close(frames::close_frame(code, reason))));
+        }
+        Some("hint" | "refresh") => return Ok(None),
+        Some(other) => return Err(format!("ws-message has the action {other:?}, not send, close or hint")),
+    }
+    let is_text = value.get("content-bin").is_none();
+    let content = bytes(value, "content")?.ok_or("ws-message has no content")?;
+    Ok(Some(WebSocketForm::Frame(frames::message(&content, is_text))))
 }
 
 fn response(value: &Value) -> Result<ResponseForm, String> {

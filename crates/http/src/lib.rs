@@ -106,6 +106,7 @@ pub mod named_file;
 mod octets;
 pub mod origin;
 pub mod peer;
+pub mod percent;
 pub mod proxy_protocol;
 pub mod query;
 pub mod range;

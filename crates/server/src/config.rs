@@ -37,6 +37,8 @@ pub enum ListenerProtocol {
     Http,
     /// uwsgi packets of WSGI requests, from proxies that are trusted.
     Uwsgi,
+    /// uwsgi packets of other processes of this server.
+    Internal,
 }
 
 /// What differs between the listeners of a server.
@@ -151,6 +153,8 @@ pub struct Config {
     pub cancel: Cancellation,
     /// The pages that may open a WebSocket.
     pub origins: Origins,
+    /// Paths whose WebSockets the holder serves. One that ends with a slash stands for all below it.
+    pub websocket_events: Vec<Vec<u8>>,
     /// The abstract address of the process that holds connections. `None`: none are held.
     pub holder: Option<Vec<u8>>,
     /// A request that has run for this long is reported; zero: none is.
@@ -235,6 +239,7 @@ impl Default for Config {
             request_timeout: Duration::ZERO,
             cancel: Cancellation::Never,
             origins: Origins::default(),
+            websocket_events: Vec::new(),
             holder: None,
             slow_request_log: Duration::ZERO,
             query_masking: QueryMasking::default(),

@@ -15,6 +15,7 @@ mod parts;
 mod publications;
 mod publishing;
 mod responders;
+mod web_sockets;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -360,7 +360,7 @@ impl Exchange {
     ///
     /// # Errors
     /// Its origin.
-    fn check_origin(&self) -> Result<(), String> {
+    pub(crate) fn check_origin(&self) -> Result<(), String> {
         let request = self.request();
         let host = request.peer.host.or(request.framing.host).map_or(&[][..], |host| host.of(&request.bytes));
         let origins = &self.connection().shared.config.origins;
@@ -434,7 +434,7 @@ impl Exchange {
     }
 
     /// The response, which the caller ends. `None` in a forked child, where they are leaked: they belong to the parent.
-    fn take(&mut self) -> Option<ResponseStream> {
+    pub(crate) fn take(&mut self) -> Option<ResponseStream> {
         let response = self.response.take()?;
         if response.connection.is_forked_child() {
             std::mem::forget(response);

@@ -115,7 +115,8 @@ impl Shared {
     pub(crate) fn protocol(&self, listener: usize) -> &'static dyn Protocol {
         match self.config.listener(listener).protocol {
             ListenerProtocol::Http => &Http1,
-            ListenerProtocol::Uwsgi => &Uwsgi,
+            ListenerProtocol::Uwsgi => &Uwsgi { is_internal: false },
+            ListenerProtocol::Internal => &Uwsgi { is_internal: true },
         }
     }
 

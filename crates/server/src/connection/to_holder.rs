@@ -8,21 +8,29 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use serde_bytes::ByteBuf;
 use tailrace_holder::grip::Instructions;
-use tailrace_holder::message::{self, Hold};
+use tailrace_holder::message::{self, Hold, Kind, Opening, Origin};
+use tailrace_http::forwarded::Scheme;
 use tailrace_observe::level::Level;
 use tailrace_observe::record::{Ending, Path};
 use tailrace_os::file;
 
-use crate::connection::exchange::Exchange;
+use crate::config::ListenerProtocol;
+use crate::connection::driver::Connection;
+use crate::connection::exchange::{Exchange, NextStep};
+use crate::connection::owned::Ended;
+use crate::connection::ownership::Owned;
 use crate::connection::raw_socket::HeldRelay;
 use crate::connection::response_stream::{Finish, ResponseStream};
 use crate::connection::state::AfterResponse;
 use crate::connection::transaction::PendingHold;
+use crate::request::Request;
 use crate::response::payload::FileSource;
 use crate::response::producer::Sent;
 
 /// Maximum size of a response that is held, in bytes.
 const MAX_BODY: usize = 1 << 20;
+/// The fields of a request for a WebSocket that are about this connection alone.
+const OF_HANDSHAKE: [&[u8]; 2] = [b"connection", b"upgrade"];
 /// The field by which a client says which event it has received last (HTML, "Server-sent events").
 const LAST_EVENT_ID: &[u8] = b"Last-Event-ID";
 
@@ -46,13 +54,80 @@ impl Exchange {
     /// True if a proxy in front of the server holds connections: its instructions are not for this server.
     pub fn is_behind_holder(&self) -> bool {
         let request = self.request();
+        if self.connection().shared.config.listener(request.peer.listener).protocol == ListenerProtocol::Internal {
+            return true;
+        }
         // Those of clients were removed.
         let mut names = request.head.fields.iter().map(|field| field.name.of(&request.bytes));
         names.any(|name| name.eq_ignore_ascii_case(b"grip-sig"))
     }
 }
 
+/// A request, for further requests of the holder.
+fn origin(request: &Request) -> Origin {
+    let fields = request.head.fields.iter();
+    let own = |bytes: &[u8]| ByteBuf::from(bytes);
+    Origin {
+        target: request.head.target.of(&request.bytes).to_vec(),
+        fields: fields.map(|field| (own(field.name.of(&request.bytes)), own(field.value.of(&request.bytes)))).collect(),
+        port: request.peer.client.map_or(0, |client| client.port()),
+        is_https: request.peer.scheme.map_or(request.tls.is_some(), |scheme| scheme == Scheme::Https),
+    }
+}
+
+impl Exchange {
+    /// Passes the connection of a request for a WebSocket to the holder. Returns what the owner does next.
+    ///
+    /// # Errors
+    /// Why it cannot; the response is to be sent here.
+    pub(crate) fn pass_web_socket(mut self) -> Result<NextStep, (Self, io::Error)> {
+        let response = self.response_mut();
+        let (descriptor, relay) = match response.descriptor() {
+            Ok(found) => found,
+            Err(fault) => return Err((self, fault)),
+        };
+        let request = &response.transaction.request;
+        let mut origin = origin(request);
+        origin.fields.retain(|(name, _)| !OF_HANDSHAKE.iter().any(|other| name.eq_ignore_ascii_case(other)));
+        let config = &response.connection.shared.config;
+        let opening = Opening {
+            origin,
+            client: request.peer.client.map_or_else(String::new, |client| client.ip().to_string()),
+            request: request.line(config.query_masking),
+            server: config.server_name.clone().into_bytes(),
+            is_relayed: relay.is_some(),
+            received: response.connection.take_received(),
+        };
+        let address = config.holder.as_deref().unwrap_or_default();
+        if let Err(fault) = message::pass(address, Kind::WebSocket, &opening, descriptor.as_fd()) {
+            return Err((self, fault));
+        }
+        let Some(mut response) = self.take() else { return Ok(NextStep(None)) };
+        (response.transaction.record.status, response.transaction.record.path) = (101, Path::Held);
+        response.transaction.response.body.become_raw();
+        Ok(match relay {
+            Some(relay) => {
+                relay.start(response);
+                NextStep(None)
+            }
+            None => {
+                let (connection, ended) = response.leave_to_holder();
+                NextStep(Some(connection.end_response_here(ended)))
+            }
+        })
+    }
+}
+
 impl ResponseStream {
+    /// Another process has the connection. The caller closes it here.
+    fn leave_to_holder(self) -> (Owned<Connection>, Ended) {
+        self.connection.host.forget_socket(&self.connection);
+        self.connection.socket().leave_open();
+        let (connection, mut ended) = self.end(Ending::Complete, Finish::Done);
+        ended.then = AfterResponse::Moved;
+        (connection, ended)
+    }
+
     /// Collects a block of a response that is to be held. `None`: it is sent here.
     pub(crate) fn collect(&mut self, blocks: &[&[u8]]) -> Option<Sent> {
         let hold = self.transaction.hold.as_deref_mut()?;
@@ -114,7 +189,7 @@ impl ResponseStream {
         };
         let message = self.message(hold, relay.is_some());
         let address = self.connection.shared.config.holder.clone().unwrap_or_default();
-        if let Err(fault) = message::pass(&address, &message, descriptor.as_fd()) {
+        if let Err(fault) = message::pass(&address, Kind::Hold, &message, descriptor.as_fd()) {
             return Err((self, fault));
         }
         let record = &mut self.transaction.record;
@@ -123,10 +198,7 @@ impl ResponseStream {
         match relay {
             Some(relay) => relay.start(self),
             None => {
-                self.connection.host.forget_socket(&self.connection);
-                self.connection.socket().leave_open();
-                let (connection, mut ended) = self.end(Ending::Complete, Finish::Done);
-                ended.then = AfterResponse::Moved;
+                let (connection, ended) = self.leave_to_holder();
                 connection.end_response(ended);
             }
         }
@@ -166,6 +238,7 @@ impl ResponseStream {
             fields: head.fields().map(|(name, value)| (own(name), own(value))).collect(),
             server: config.server_name.clone().into_bytes(),
             body: hold.body,
+            origin: hold.instructions.next.is_some().then(|| origin(request)),
             instructions: hold.instructions,
             is_relayed,
         }

@@ -85,7 +85,10 @@ impl Protocol for Http1 {
 }
 
 /// uwsgi packets. One request, and its response, use a connection.
-pub(crate) struct Uwsgi;
+pub(crate) struct Uwsgi {
+    /// Only processes of the server reach the address.
+    pub(crate) is_internal: bool,
+}
 
 impl Protocol for Uwsgi {
     fn parse_head(&self, _parser: &mut HeadParser, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep {
@@ -99,7 +102,7 @@ impl Protocol for Uwsgi {
     fn admit(&self, request: &mut Request, trust: &Trust) -> Result<(), NotAdmitted> {
         let Request { bytes, head, peer, .. } = request;
         // Its variables are believed, REMOTE_USER for one.
-        if !trust.is_trusted(peer.client) {
+        if !self.is_internal && !trust.is_trusted(peer.client) {
             return Err(NotAdmitted::NotTrusted(NOT_TRUSTED));
         }
         uwsgi::name_fields(bytes, head);

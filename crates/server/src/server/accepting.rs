@@ -19,10 +19,12 @@ use tailrace_observe::scoreboard::WorkerSlot;
 use tailrace_os::clock;
 use tailrace_os::clock::Millis;
 use tailrace_os::panics::may_panic;
+use tailrace_os::passing;
 use tailrace_os::socket;
 use tailrace_os::socket::AcceptFault;
 use tailrace_os::sync::{lock, read, write};
 
+use crate::config::ListenerProtocol;
 use crate::connection::context::Context;
 use crate::connection::driver::{Connection, ConnectionHost};
 use crate::connection::one_time_warnings::Untrusted;
@@ -194,6 +196,13 @@ impl Accepting {
     /// learns of the connection before anything waits for it: see [`Self::watch_accepted`].
     fn open(&self, listener: &Listener, socket: OwnedFd, peer: Peer, host: &Arc<ConnectionHost>) {
         let config = &self.context.config;
+        if config.listener(peer.listener).protocol == ListenerProtocol::Internal
+            && !passing::peer_user(socket.as_fd()).is_ok_and(|user| user == 0 || user == passing::own_user())
+        {
+            // Any process of the machine can connect to an abstract address.
+            self.context.shared.count_refusal();
+            return;
+        }
         if config.listener(peer.listener).proxy.is_some() && !config.trust.is_trusted(peer.socket) {
             self.context.shared.count_refusal();
             if let Some(message) = self.context.one_time_warnings.not_trusted(Untrusted::Header, peer.socket) {

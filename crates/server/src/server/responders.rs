@@ -15,6 +15,7 @@ use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::responder::{Disposition, Responder};
 use crate::executor::Executor;
 use crate::server::publications::Publish;
+use crate::server::web_sockets::WebSockets;
 
 /// All responders. One that responds without the application must come before [`Full`], since it needs no place in the
 /// run queue. `provided`: those that the server was given.
@@ -31,6 +32,9 @@ pub(super) fn in_order(
     }
     if context.config.listeners.iter().any(|listener| listener.publishes) {
         responders.push(Box::new(Publish { shared: context.shared.clone() }));
+    }
+    if !context.config.websocket_events.is_empty() {
+        responders.push(Box::new(WebSockets { shared: context.shared.clone() }));
     }
     if let (Some(clients), Some(rate)) = (clients, context.config.client_rate) {
         responders.push(Box::new(Limited { shared: context.shared.clone(), clients, rate }));

@@ -29,10 +29,11 @@ use tailrace_server::Request;
 use tailrace_tls::facts::Facts;
 
 use crate::call::string_cache::{KnownTarget, StringCache};
-use crate::call::target::{path_info, percent_decode};
+use crate::call::target::path_info;
 use crate::ffi::dict::{self, set};
 use crate::ffi::latin1::latin1;
 use crate::python::names::{FieldRole, Names, environ_name, names};
+use tailrace_http::percent::percent_decode;
 
 /// How `environ` dicts are made; one per server.
 pub(crate) struct EnvironMaker {
@@ -58,6 +59,8 @@ pub(crate) struct Constants<'py> {
     pub(crate) id_field: Option<&'py [u8]>,
     /// The application may send `wsgi.early_hints`.
     pub(crate) early_hints: bool,
+    /// `HTTP_GRIP_SIG`, which proves to the application that this server follows its instructions.
+    pub(crate) holder_proof: Option<&'py str>,
     /// `wsgi.multithread`.
     pub(crate) multithread: bool,
     /// `wsgi.multiprocess`.
@@ -144,6 +147,9 @@ impl EnvironMaker {
             template.set_item(&names.delivery, py.None())?;
             template.set_item(&names.client_disconnected, py.None())?;
             template.set_item(&names.set_deadline, py.None())?;
+            if let Some(proof) = constants.holder_proof {
+                template.set_item("HTTP_GRIP_SIG", proof)?;
+            }
             if constants.early_hints {
                 template.set_item(&names.early_hints, py.None())?;
             }

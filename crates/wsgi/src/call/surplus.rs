@@ -13,8 +13,8 @@ use tailrace_observe::level::Level;
 use tailrace_server::Exchange;
 
 use crate::call::rest::Dropped;
-use crate::call::target::percent_decode;
 use crate::python::log;
+use tailrace_http::percent::percent_decode;
 
 /// Maximum number of warnings that are remembered. Beyond it, further ones are not logged.
 const MAX_LOGGED: usize = 100;

@@ -7,39 +7,6 @@
 //!   two parties see two names.
 //! - `*` (RFC 9112 section 3.2.4) has an empty path (section 3.3), so `PATH_INFO` is empty; `RAW_URI` says `*`.
 
-use std::borrow::Cow;
-
-/// Decodes percent-escapes once; borrows when there is none.
-pub(crate) fn percent_decode(raw: &[u8]) -> Cow<'_, [u8]> {
-    let Some(first) = raw.iter().position(|&byte| byte == b'%') else {
-        return Cow::Borrowed(raw);
-    };
-    let mut decoded = Vec::with_capacity(raw.len());
-    decoded.extend_from_slice(&raw[..first]);
-    let mut rest = &raw[first..];
-    while let [byte, tail @ ..] = rest {
-        if let (b'%', [high, low, after @ ..]) = (*byte, tail)
-            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
-        {
-            decoded.push(high << 4 | low);
-            rest = after;
-        } else {
-            decoded.push(*byte);
-            rest = tail;
-        }
-    }
-    Cow::Owned(decoded)
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
-}
-
 /// The part of a decoded path after the application's root (`SCRIPT_NAME`). A path that is not under the root stays
 /// unchanged: a proxy in front may already have removed the root.
 pub(crate) fn path_info<'a>(path: &'a [u8], root: &[u8]) -> &'a [u8] {
@@ -51,6 +18,8 @@ pub(crate) fn path_info<'a>(path: &'a [u8], root: &[u8]) -> &'a [u8] {
 
 #[cfg(test)]
 mod tests {
+    use tailrace_http::percent::percent_decode;
+
     use super::*;
 
     #[test]

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use tailrace_observe::level::Level;
 use tailrace_server::Exchange;
 
-use crate::call::target::percent_decode;
 use crate::python::log;
+use tailrace_http::percent::percent_decode;
 
 /// The functions that know Django.
 const MODULE: &str = "tailrace.worker.static_hint";

@@ -39,7 +39,7 @@ pub(crate) struct ListeningSocket {
 
 #[pymethods]
 impl ListeningSocket {
-    /// descriptor: of the socket; `Server` duplicates it. protocol: "http", "uwsgi", or "publish" for requests that publish. proxy: the version of the PROXY
+    /// descriptor: of the socket; `Server` duplicates it. protocol: "http", "uwsgi", "publish" for requests that publish, or "internal" for those of other processes of the server. proxy: the version of the PROXY
     /// header that each connection begins with ("v1", "v2", "any"); None: no header. certificates: connections are
     /// encrypted with these, which are the same for all sockets of a server; None: they are not. redirect: requests are
     /// redirected to `https://` at this port of the same host; None: they are not. Raises ValueError.
@@ -66,6 +66,7 @@ fn config_of(protocol: &str, proxy: Option<&str>) -> PyResult<ListenerConfig> {
     let protocol = match protocol {
         "http" | "publish" => ListenerProtocol::Http,
         "uwsgi" => ListenerProtocol::Uwsgi,
+        "internal" => ListenerProtocol::Internal,
         other => return Err(PyValueError::new_err(format!("{other:?} is not a protocol of a listener"))),
     };
     let proxy = match proxy {

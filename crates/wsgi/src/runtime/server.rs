@@ -238,6 +238,7 @@ fn environ_maker(py: Python<'_>, settings: &Settings, sockets: &[OwnedFd]) -> Py
             underscores: settings.underscores,
             id_field: settings.config.request_id.as_ref().map(IdField::name),
             early_hints: settings.early_hints,
+            holder_proof: settings.holder_proof.as_deref(),
             multithread: settings.multithread,
             multiprocess: settings.multiprocess,
             errors: Bound::new(py, ErrorStream)?.into_any(),

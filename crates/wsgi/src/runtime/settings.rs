@@ -24,8 +24,8 @@ use tailrace_server::Cancellation;
 use tailrace_server::{Config, ExecutorKind, HOLD_WRITES, MIN_RATE, MemoryShares, Rate};
 
 use crate::call::environ::Underscores;
-use crate::call::target::percent_decode;
 use crate::python::type_name::type_name;
+use tailrace_http::percent::percent_decode;
 
 /// The settings, checked.
 pub(crate) struct Settings {
@@ -38,6 +38,8 @@ pub(crate) struct Settings {
     pub(crate) underscores: Underscores,
     /// The application may send `wsgi.early_hints`.
     pub(crate) early_hints: bool,
+    /// The value of `Grip-Sig` that the application gets with each request.
+    pub(crate) holder_proof: Option<String>,
     pub(crate) url_scheme: String,
     pub(crate) debug: bool,
     pub(crate) multithread: bool,
@@ -87,6 +89,11 @@ impl Settings {
                     [("off", Cancellation::Never), ("safe", Cancellation::Safe), ("all", Cancellation::All)],
                 )?,
                 origins: from.origins()?,
+                websocket_events: from
+                    .value::<Vec<String>>("websocket_events", "a list of str")?
+                    .into_iter()
+                    .map(String::into_bytes)
+                    .collect(),
                 holder: from.value("holder", "bytes or None")?,
                 slow_request_log: from.seconds("slow_request_log")?,
                 query_masking: query_masking_of(&from.text("query_masking")?)?,
@@ -118,6 +125,7 @@ impl Settings {
                 [("drop", Underscores::Drop), ("keep", Underscores::Keep), ("refuse", Underscores::Refuse)],
             )?,
             url_scheme: from.choice("url_scheme", [("http", "http"), ("https", "https")])?.to_owned(),
+            holder_proof: from.value("holder_proof", "a str or None")?,
             debug: from.value("debug", "a bool")?,
             multithread: from.value("multithread", "a bool")?,
             multiprocess: from.value("multiprocess", "a bool")?,
@@ -373,7 +381,7 @@ mod tests {
     fn complete(py: Python<'_>) -> Bound<'_, PyDict> {
         let text = c"dict(executor='greenlets', threads=4, request_line_limit=8190, header_bytes_limit=65536,
             max_body=1 << 30, client_memory=1 << 29, stream_body=False,
-            request_timeout=0, cancel_on_disconnect='off', websocket_origins=['same'], holder=None, slow_request_log=0, query_masking='secrets', max_queue=2048, queue_timeout=0.0, max_connections=100000, client_connections=0, client_rate=None,
+            request_timeout=0, cancel_on_disconnect='off', websocket_origins=['same'], websocket_events=[], holder=None, holder_proof=None, slow_request_log=0, query_masking='secrets', max_queue=2048, queue_timeout=0.0, max_connections=100000, client_connections=0, client_rate=None,
             header_timeout=15.0, body_timeout=30,
             keepalive_timeout=75.0, write_timeout=60.0, response_spill=0,
             server_timing=False, early_hints=False, compress=True, compress_types=['text/*'], server_header='tailrace',

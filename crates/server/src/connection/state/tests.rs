@@ -283,7 +283,7 @@ fn the_first_bytes_of_a_streamed_body_in_a_packet_need_room_too() {
     for has_room in [true, false] {
         let trust = Trust::of(["*"], ForwardedFields::ANY).unwrap();
         let (world, mut others) = crowded(Config { stream_body: true, trust, ..config() });
-        let world = World { protocol: &Uwsgi, ..world };
+        let world = World { protocol: &Uwsgi { is_internal: false }, ..world };
         let mut state = ConnectionState::Idle;
         if has_room {
             others.set_in(&world.memory.requests, 0);
