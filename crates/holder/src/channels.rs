@@ -129,7 +129,10 @@ impl Channels {
     }
 
     fn at(&mut self, name: &str) -> usize {
-        self.restore(name, self.last)
+        // What its name had before it was removed is older than all that is kept. A client whose last publication was on
+        // another of its channels lacks none of this one.
+        let dropped = self.order.front().map_or(self.last, |(oldest, _)| oldest - 1);
+        self.restore(name, dropped)
     }
 
     /// The channel with this name. A new one has no publication up to `dropped`.
@@ -290,6 +293,22 @@ mod tests {
         assert_eq!(channels.count(), 1);
         channels.expire(now + Duration::from_secs(61));
         assert_eq!((channels.count(), channels.bytes(), channels.expires_at()), (0, 0, None));
+    }
+
+    #[test]
+    fn a_client_that_comes_back_to_a_new_channel_and_a_known_one_has_missed_nothing_that_was_dropped() {
+        let size = publication("a", "1").size();
+        let (mut channels, now) = channels(size * 2, 60);
+        for id in ["1", "2", "3"] {
+            channels.publish(publication("a", id), now);
+        }
+        let known = channels.join("a", Member { key: 1, subscription: 0 }).0;
+        let new = channels.join("b", Member { key: 1, subscription: 1 }).0;
+        let number = channels.number_after([known, new].into_iter(), "2");
+        assert_eq!((ids(&channels, known, number).unwrap().len(), ids(&channels, new, number).unwrap().len()), (1, 0));
+        let number = channels.number_after([known, new].into_iter(), "unknown");
+        assert_eq!(ids(&channels, known, number).unwrap(), ["2", "3"]);
+        assert_eq!(ids(&channels, new, 0), None, "what its name had before may have been dropped");
     }
 
     #[test]
