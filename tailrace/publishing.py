@@ -187,7 +187,7 @@ def _post(to: str, document: bytes) -> None:
     finally:
         connection.close()
     if response.status != 200:
-        raise PublishError(f"{to} rejected the event: {response.status} {answer}")
+        raise PublishError(f"{to} refused to publish: {response.status} {answer}")
 
 
 def _connection(to: str) -> tuple[HTTPConnection, str]:

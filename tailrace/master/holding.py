@@ -118,6 +118,7 @@ class Holding:
                 self._process.wait(_HAND_OVER)
             self._process.end()
             self._process = None
+        holding.forget(self._sockets)
         self._sockets.close()
 
     def forked(self, *, is_worker: bool) -> None:

@@ -382,6 +382,8 @@ OUTCOMES = [
     ("tailrace threads --status 127.0.0.1:9000", 1),
     ("tailrace threads", 2),
     ("tailrace top --status 127.0.0.1:9000", 2),
+    ("tailrace publish news text --to 127.0.0.1:9001", 1),
+    ("tailrace publish news text", 2),
     ("tailrace trace nothing", 2),
     ("tailrace migrate missing.ini", 2),
     ("tailrace static list", 2),

@@ -1,10 +1,12 @@
 """The `tailrace` command: usage errors, exit statuses, `tailrace config`."""
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -223,6 +225,17 @@ MISTAKES = [
     (["static", "list"], 2, "no folder to serve"),
     (["static", "list", "--nope"], 2, ""),
     (["static", "list", "--static", "/=absent"], 2, ""),
+    (["publish"], 2, "CHANNEL is missing"),
+    (["publish", "news"], 2, "DATA is missing\n`tailrace publish --help` shows"),
+    (["publish", "news", "x"], 2, "no address; start the server with --publish-bind 127.0.0.1:5561, and use the same"),
+    (["publish", "news", "x", "--evnt", "a"], 2, "no such option: --evnt; did you mean --event?"),
+    (["publish", "news", "x", "y"], 2, "unexpected argument: y"),
+    (["publish", "news", "x", "--to", "unix:/nowhere/s"], 1, "No such file or directory; start the server with --pub"),
+    (["publish", "news", "x", "--to", "uwsgi://a:1"], 1, "cannot publish to uwsgi://a:1: write host:port, unix:/path"),
+    (["publish", "news", "x", "--to", "a"], 1, "write a:5561"),
+    (["publish", "news", "x", "--to", "fd://3"], 1, "a descriptor is not an address to connect to; write host:port"),
+    (["publish", "news", "x", "--to", ":1", "--id", "a\nb"], 2, "id must not have a line end"),
+    (["publish", "news", "\udcff", "--to", ":1"], 2, "DATA is not UTF-8; encode binary data"),
     (["threads"], 2, ""),
     (["threads", "--statsu", "x"], 2, "no such option: --statsu; did you mean --status?\n`tailrace threads --help`"),
     (["threads", "--status", "fd://3"], 2, "'fd://3': write host:port, https://host:port, or unix:/path"),
@@ -296,6 +309,70 @@ def test_a_tool_says_how_it_is_installed(monkeypatch, capsys, command, extra):
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **chosen: ())
     message = f"tailrace: error: `tailrace {command}` is not installed; `pip install 'tailrace[{extra}]'`\n"
     assert failing(monkeypatch, capsys, command, "--help") == (2, message)
+
+
+class Publications:
+    """A server in a thread, and a stream that is held on a channel."""
+
+    def __init__(self, place):
+        self.place = place
+
+    @contextlib.contextmanager
+    def served(self):
+        def app(environ, start_response):
+            start_response("200 OK", [("Content-Type", "text/event-stream"), *tailrace.hold("news").items()])
+            return [b": open\n\n"]
+
+        with (
+            tailrace.serve_in_thread(app, publish_bind=self.place) as server,
+            urllib.request.urlopen(server.url, timeout=60) as self.stream,
+        ):
+            assert self.event() == [": open"]
+            yield self
+
+    def event(self):
+        """The lines of the next event."""
+        return [line.decode().rstrip("\n") for line in iter(self.stream.readline, b"\n")]
+
+
+@pytest.fixture
+def publications(directory):
+    with Publications(f"unix:{directory}/publish?mode=600").served() as served:
+        yield served
+
+
+def test_an_event_is_published_unchanged_and_its_id_is_printed(publications):
+    data = '{ "id": 7,\t"name": "\\u00e9é" }'
+    status, said, fault = ended("publish", "news", data, "--event", "changed", "--id", "41", "--to", publications.place)
+    assert (status, said, fault) == (0, "41\n", "")
+    assert publications.event() == ["event: changed", "id: 41", f"data: {data}"]
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"TAILRACE_PUBLISH_BIND": "{}"},
+        {"TAILRACE_PUBLISH_URL": "{}", "TAILRACE_PUBLISH_BIND": "unix:/nowhere/s"},
+        {"TAILRACE_PUBLISH_BIND": "{},127.0.0.1:1"},
+    ],
+    ids=" ".join,
+)
+def test_the_address_is_that_of_a_variable(publications, variables):
+    environ = os.environ | {name: value.format(publications.place) for name, value in variables.items()}
+    status, said, fault = ended("publish", "news", "-", input=b"one\r\n\ntwo\r\n", env=environ)
+    assert (status, fault) == (0, "")
+    assert publications.event() == [f"id: {said.strip()}", "data: one", "data: ", "data: two"]
+
+
+def test_data_of_standard_input_must_be_text(publications):
+    status, _, fault = ended("publish", "news", "-", "--to", publications.place, input=b"\xff")
+    assert (status, fault.partition(";")[0]) == (2, "tailrace: error: standard input is not UTF-8")
+
+
+def test_a_channel_that_the_server_rejects_is_an_error(publications):
+    status, _, fault = ended("publish", "", "x", "--to", publications.place)
+    assert status == 1
+    assert fault.startswith(f"tailrace: error: {publications.place} refused to publish: 400 ")
 
 
 def ended(*arguments, **streams):

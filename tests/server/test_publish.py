@@ -226,11 +226,13 @@ def test_a_server_that_refuses_or_that_is_none_raises_what_it_has_said():
 @pytest.mark.parametrize(
     ("to", "text"),
     [
-        ("127.0.0.1:1", "cannot publish to 127.0.0.1:1: .*refused.*; is it an address of --publish-bind?"),
-        ("unix:/nowhere", "cannot publish to unix:/nowhere: .*; is it an address of --publish-bind?"),
-        ("https://127.0.0.1:1", "https://127.0.0.1:1 is no address; write host:port, unix:/path or http://host:port"),
-        ("http://", "is no address"),
-        ("127.0.0.1:port", "127.0.0.1:port is no address"),
+        ("127.0.0.1:1", "cannot publish to 127.0.0.1:1: Connection refused; start the server with --publish-bind"),
+        (":1", "cannot publish to :1: Connection refused"),
+        ("unix:/nowhere?mode=600", "cannot publish to unix:/nowhere.*: No such file or directory; start the server"),
+        ("https://127.0.0.1:1", "cannot publish to https://127.0.0.1:1: write host:port, unix:/path or http://host"),
+        ("http://", "cannot publish to http://: write host:port"),
+        ("127.0.0.1:port", "cannot publish to 127.0.0.1:port: .*not an address; write host:port"),
+        ("fd://3", "cannot publish to fd://3: a descriptor is not an address to connect to; write host:port"),
     ],
 )
 def test_an_address_that_is_none_is_an_error_that_names_it(to, text):
@@ -244,7 +246,7 @@ def test_outside_a_server_the_error_says_how_to_name_one():
 
 
 def test_what_the_server_refuses_is_an_error_in_the_application_too(server):
-    said = told(server, f"/publish-to?to={PUBLISH.place}/elsewhere")
+    said = told(server, f"/publish-to?to=http://{PUBLISH.place}/elsewhere")
     assert "404 This address has only /publish/." in said
     with pytest.raises(tailrace.PublishError, match="refused to publish: 400 item 1: the name of a channel"):
         tailrace.publish("", "x", to=PUBLISH.place)
