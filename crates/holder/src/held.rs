@@ -161,7 +161,7 @@ pub(crate) struct Held {
     pub(crate) is_writable: bool,
     /// It is in the list of those that are to be sent something.
     pub(crate) is_listed: bool,
-    /// When its client was last sent something.
+    /// When its client was last sent something, or its end began.
     pub(crate) sent_at: Instant,
     pub(crate) since: Instant,
     /// Of this connection alone.
@@ -719,7 +719,13 @@ impl Held {
         if head.status_code() != 304 && head.status_code() != 204 {
             self.state.unsent.extend_from_slice(&body);
         }
+        self.begin_end()
+    }
+
+    /// Its last bytes are in `unsent`.
+    fn begin_end(&mut self) -> Outcome {
         self.state.is_ending = true;
+        self.sent_at = clock::now();
         Outcome::More
     }
 
@@ -727,8 +733,7 @@ impl Held {
     fn end(&mut self) -> Outcome {
         // What ends a WebSocket is a close frame, which the caller has appended.
         self.state.unsent.extend_from_slice(self.encoder().end());
-        self.state.is_ending = true;
-        Outcome::More
+        self.begin_end()
     }
 
     /// The server stops, or the process that encrypts: ends the response. Event sources get a time to wait before they

@@ -48,7 +48,7 @@ const AT_ONCE: usize = 500;
 const ACCEPTED: usize = 64;
 /// How long another process may take for a message.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a client may take to receive the end of its response.
+/// How long a client may accept nothing of the end of its response.
 const LAST_BYTES: Duration = Duration::from_secs(5);
 /// How often a connection that cannot be kept alive now is tried again.
 const RETRY_TIMER: Duration = Duration::from_secs(1);
@@ -679,7 +679,13 @@ impl Holder {
             self.timers.remove(&(at, key, serial));
             let Some(held) = self.held.get_mut(key).filter(|held| held.serial == serial) else { continue };
             if held.is_ending() {
-                self.close(key, Reason::Left);
+                // The timer may be from before its end.
+                let until = held.sent_at + LAST_BYTES;
+                if until <= now {
+                    self.close(key, Reason::Left);
+                } else {
+                    self.timers.insert((until, key, serial));
+                }
                 continue;
             }
             if held.is_fetching && held.failures() > 0 {
