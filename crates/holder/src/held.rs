@@ -372,19 +372,19 @@ impl Held {
     /// Finds out up to which publication the client has everything.
     fn locate(&mut self, channels: &Channels, last_event_id: Option<&str>) {
         let subscriptions = self.state.subscriptions.iter();
-        let known = subscriptions.clone().filter_map(|subscribed| {
-            let id = subscribed.last_id.as_deref()?;
-            let channel = channels.get(subscribed.channel)?;
-            channel.has(id).then(|| channels.number_after([subscribed.channel].into_iter(), id))
-        });
         // An application that says what the client has knows it better than the client.
         let has_ids = subscriptions.clone().any(|subscribed| subscribed.last_id.is_some());
-        let of_client = last_event_id.filter(|id| !id.is_empty() && !has_ids);
-        self.state.number = match (known.min(), of_client) {
-            (Some(number), _) => number,
-            (None, Some(id)) => channels.number_after(subscriptions.map(|subscribed| subscribed.channel), id),
-            (None, None) => channels.last(),
-        };
+        if let Some(id) = last_event_id.filter(|id| !id.is_empty() && !has_ids) {
+            self.state.number = channels.number_after(subscriptions.map(|subscribed| subscribed.channel), id);
+            return;
+        }
+        let last = channels.last();
+        for subscribed in &mut self.state.subscriptions {
+            let is_kept = |id: &&str| channels.get(subscribed.channel).is_some_and(|channel| channel.has(id));
+            let known = subscribed.last_id.as_deref().filter(is_kept);
+            subscribed.from = known.map_or(last, |id| channels.number_after([subscribed.channel].into_iter(), id));
+        }
+        self.state.number = self.state.subscriptions.iter().map(|subscribed| subscribed.from).min().unwrap_or(last);
     }
 
     /// Its state for the next holder.
@@ -677,7 +677,9 @@ impl Held {
                 return Outcome::Ended(Reason::Behind);
             };
             let found = entries.find(|entry| {
-                entry.publication.response.is_some() && !self.is_left_out(subscribed, &entry.publication)
+                entry.number > subscribed.from
+                    && entry.publication.response.is_some()
+                    && !self.is_left_out(subscribed, &entry.publication)
             });
             if let Some(entry) = found.filter(|entry| first.as_ref().is_none_or(|(number, _)| entry.number < *number)) {
                 first = Some((entry.number, entry.publication.clone()));
