@@ -9,6 +9,7 @@ Thread: the master's only one.
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 from collections.abc import Callable, Collection
@@ -47,6 +48,16 @@ class Holding:
         """What a new master gets: names, and the descriptors of the sockets."""
         found = (self._sockets.holder, self._sockets.application)
         return [(name, each.fileno()) for name, each in zip(NAMES, found, strict=True)]
+
+    @property
+    def pid(self) -> int:
+        """The process that holds connections; 0: there is none."""
+        return 0 if self._process is None else self._process.pid
+
+    @property
+    def address(self) -> str:
+        """Where the process accepts, without the first byte."""
+        return os.fsdecode(self._sockets.holder_address)
 
     @property
     def is_used(self) -> bool:

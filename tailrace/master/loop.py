@@ -158,8 +158,9 @@ class Master:
                     self._tell_service_ready()
                 if self._plan.is_over:
                     break
-                self._tend_status()
+                # Before the status process, which is told of it.
                 self._tend_holding()
+                self._tend_status()
                 self._tend_statsd()
                 self._wait()
                 # Signals are read before the ends of workers, since whoever stops the master may have stopped the
@@ -723,7 +724,7 @@ class Master:
             status.publish(self._state(), self._places)
 
     def _state(self) -> State:
-        application = self._setup.application
+        application, holding = self._setup.application, self._service.holding
         return State(
             application=self._settings.app or getattr(application, "__qualname__", None) or type(application).__name__,
             listeners=self._urls,
@@ -741,6 +742,8 @@ class Master:
             counted=self._counted,
             workers=self._states.of(each for each in self._plan.workers if each.pid),
             certificates=certificates.expiries(self._service.certificates),
+            holder=holding.pid if holding else 0,
+            holder_address=holding.address if holding else "",
         )
 
     def _close_for_other(self, *, is_status: bool = False, is_holder: bool = False) -> None:

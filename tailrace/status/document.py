@@ -12,8 +12,10 @@ from tailrace.status.memory import Memory
 from tailrace.status.snapshot import MAX_REQUESTS, Snapshot, WorkerSnapshot
 
 
-def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> dict[str, Any]:
-    """The document. memory: by process."""
+def document(
+    taken: Snapshot, memory: Mapping[int, Memory], version: str, held: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The document. memory: by process. held: as `held.Reader` reads it."""
     state = taken.state
     requests = sorted(
         (request(worker, each) for worker in taken.workers for each in worker.requests),
@@ -54,6 +56,7 @@ def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> dic
         "totals": taken.totals,
         **taken.states,
         **_responses(taken.deliveries),
+        "held": held,
         "restarts": state.restarts,
         "requests": requests[:MAX_REQUESTS],
         "requests_omitted": max(0, len(requests) - MAX_REQUESTS),

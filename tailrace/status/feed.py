@@ -30,6 +30,7 @@ MAX_VIEWERS: Final = 16
 LONGEST: Final = 50.0
 # What a sample has of the document; the page derives from two samples what it draws.
 _SAMPLED: Final = ("time", "master", "totals", "paths")
+_SAMPLED_OF_HOLDER: Final = ("pid", "published", "delivered")
 # The percentiles of a sample cover the requests that ended within this time before it (seconds).
 _PERCENTILES: Final = 10.0
 # For how long a document serves the next viewer, too (seconds).
@@ -176,6 +177,8 @@ def sampled(document: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of a document, apart from percentiles."""
     sample = {key: document[key] for key in _SAMPLED}
     sample["classes"] = document["responses"]["classes"]
+    if held := document["held"]:
+        sample["held"] = {key: held[key] for key in _SAMPLED_OF_HOLDER}
     sample["rss_bytes"] = sum(worker["rss_bytes"] or 0 for worker in document["workers"])
     return sample
 

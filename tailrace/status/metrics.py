@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from tailrace import metrics
 from tailrace._tailrace import Scoreboard, SharedNumbers, Traces
@@ -49,12 +49,14 @@ class _Family:
         return "".join(lines)
 
 
-def exposition(taken: Snapshot, memory: Mapping[int, Memory], version: str, board: Scoreboard) -> bytes:
+def exposition(
+    taken: Snapshot, memory: Mapping[int, Memory], version: str, board: Scoreboard, held: Mapping[str, Any] | None
+) -> bytes:
     """The metrics as text. A character of the application's name that UTF-8 does not have is a question mark.
 
-    board: has the metrics of the application, and the traces."""
+    board: has the metrics of the application, and the traces. held: as `held.Reader` reads it."""
     families = chain(
-        _families(taken, memory, version), _of_application(taken, board.numbers), [_of_traces(board.traces)]
+        _families(taken, memory, version, held), _of_application(taken, board.numbers), [_of_traces(board.traces)]
     )
     return "".join(each.text() for each in families).encode(errors="replace")
 
@@ -77,9 +79,11 @@ def _of_traces(traces: Traces) -> _Family:
     return family
 
 
-def _families(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> Iterator[_Family]:
+def _families(
+    taken: Snapshot, memory: Mapping[int, Memory], version: str, held: Mapping[str, Any] | None
+) -> Iterator[_Family]:
     yield _Family(INFO).add(1, version=version, application=taken.state.application)
-    for metric, values in series.of(taken):
+    for metric, values in chain(series.of(taken), series.of_holder(held) if held else ()):
         family = _Family(metric)
         for label, value in values.items():
             family.add(value, **({metric.label: label} if metric.label else {}))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tailrace._tailrace import Scoreboard, __version__
 from tailrace.stacks import process
-from tailrace.status import hosts, metrics, snapshot, threads
+from tailrace.status import held, hosts, metrics, snapshot, threads
 from tailrace.status.document import document
 from tailrace.status.feed import MAX_VIEWERS, Feed, Viewer
 from tailrace.status.html import Html
@@ -51,6 +51,7 @@ class Pages:
         self._shared, self._board, self._bound, self._is_encrypted = shared, board, bound, is_encrypted
         self._readings = Readings()
         self._threads = threads.Reader()
+        self._held = held.Reader()
         self._html = Html()
         self.feed = Feed(self._look)
         self._pages: dict[str, Callable[[WSGIEnvironment], _Answer]] = {
@@ -115,7 +116,7 @@ class Pages:
 
     def _status(self, _environ: WSGIEnvironment) -> _Answer:
         taken = self._take(with_requests=True)
-        found = document(taken, self._memory(taken), __version__)
+        found = document(taken, self._memory(taken), __version__, self._held.read(taken.state))
         return "200 OK", "application/json", json.dumps(found, indent=1).encode() + b"\n"
 
     def _stacks(self, environ: WSGIEnvironment) -> _Answer:
@@ -140,13 +141,14 @@ class Pages:
         return (
             "200 OK",
             metrics.CONTENT_TYPE,
-            metrics.exposition(taken, self._memory(taken), __version__, self._board),
+            metrics.exposition(taken, self._memory(taken), __version__, self._board, self._held.read(taken.state)),
         )
 
     def _look(self, with_requests: bool) -> dict[str, Any]:
         """For the feed: the document, without what would delay a worker."""
         taken = self._take(with_requests=with_requests)
-        return document(taken, self._memory(taken, with_pss=False), __version__)
+        memory = self._memory(taken, with_pss=False)
+        return document(taken, memory, __version__, self._held.read(taken.state))
 
     def _take(self, *, with_requests: bool = False) -> Snapshot:
         return snapshot.take(self._shared, self._board, time.monotonic, with_requests=with_requests)

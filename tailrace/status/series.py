@@ -13,7 +13,7 @@ from tailrace.status import counts
 from tailrace.status.counts import Histogram
 from tailrace.status.snapshot import Snapshot
 from tailrace.status.state import STATES
-from tailrace.status.table import OF_SNAPSHOT, Metric
+from tailrace.status.table import OF_HOLDER, OF_SNAPSHOT, Metric
 
 
 class Series(NamedTuple):
@@ -28,6 +28,13 @@ def of(taken: Snapshot) -> Iterator[Series]:
     sources = _sources(taken)
     for metric in OF_SNAPSHOT:
         found = sources[metric.source][metric.key]
+        yield Series(metric, found if metric.label else {"": found})
+
+
+def of_holder(held: Mapping[str, Any]) -> Iterator[Series]:
+    """All of the process that holds connections. held: as `held.Reader` reads it."""
+    for metric in OF_HOLDER:
+        found = held[metric.key]
         yield Series(metric, found if metric.label else {"": found})
 
 

@@ -52,7 +52,8 @@ class State(NamedTuple):
     many workers were replaced, by reason. ended: the counters of the workers that have ended, added; delivered: the
     counts of their responses, which have each name from the start, except for buckets of times. counted: time
     since which responses are counted by endpoint (Unix time). certificates: the file
-    of each, and when it expires (Unix time).
+    of each, and when it expires (Unix time). holder: the process that holds connections; 0: none runs. holder_address:
+    the abstract address where it accepts, without the first byte.
     """
 
     application: str
@@ -71,6 +72,8 @@ class State(NamedTuple):
     workers: list[WorkerState]
     counted: float
     certificates: list[tuple[str, float]]
+    holder: int
+    holder_address: str
 
 
 class SharedState:

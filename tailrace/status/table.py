@@ -61,6 +61,37 @@ _OF_MASTER: Final = (
         "Workers that were replaced or failed to load, by reason.",
     ),
 )
+# Of the process that holds connections.
+OF_HOLDER: Final = (
+    Metric(
+        "held", "holder", GAUGE, "connections", "", "tailrace_held_connections", "Connections held without a thread."
+    ),
+    Metric(
+        *("held", "holder", GAUGE, "channels", "", "tailrace_held_channels"),
+        "Channels that have held connections or stored events.",
+    ),
+    Metric("held", "holder", COUNTER, "published", "", "tailrace_published", "Events that were published."),
+    Metric(
+        *("held", "holder", COUNTER, "delivered", "", "tailrace_published_deliveries"),
+        "Events sent to held connections; an event counts once per connection.",
+    ),
+    Metric(
+        *("held", "holder", COUNTER, "sent_bytes", "", "tailrace_held_sent_bytes"), "Bytes sent to held connections."
+    ),
+    Metric(
+        *("held", "holder", GAUGE, "kept_bytes", "", "tailrace_held_kept_bytes"),
+        "Memory of the events that are stored for clients that reconnect or are slow.",
+    ),
+    Metric(
+        *("held", "holder", GAUGE, "waiting_bytes", "", "tailrace_held_waiting_bytes"),
+        "Bytes that wait until clients of held connections accept them.",
+    ),
+    Metric(
+        *("held", "holder", COUNTER, "closed", "reason", "tailrace_held_closed"),
+        "Held connections that were closed, by reason.",
+        "See [held connections](status-json.md#held-connections).",
+    ),
+)
 RESIDENT: Final = Metric(
     *("memory", "", GAUGE, "", "", "tailrace_workers_resident_memory_bytes"),
     "Total resident memory of the workers; a shared page counts once per worker.",
@@ -87,7 +118,7 @@ TRACES: Final = Metric(
 )
 # Those of a snapshot, in the order of `/metrics`.
 OF_SNAPSHOT: Final = (*_OF_MASTER, *(Metric(*row) for row in METRICS))
-TABLE: Final = (INFO, *OF_SNAPSHOT, RESIDENT, PROPORTIONAL, EXPIRY, REFUSED, TRACES)
+TABLE: Final = (INFO, *OF_SNAPSHOT, *OF_HOLDER, RESIDENT, PROPORTIONAL, EXPIRY, REFUSED, TRACES)
 # Those with a key in `counters` and `totals` of `/status.json`.
 FIGURES: Final = tuple(metric for metric in TABLE if metric.source == "counters")
 # Counters of these.

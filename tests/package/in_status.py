@@ -140,6 +140,8 @@ def told(*workers, **more):
             "workers": list(workers),
             "counted": 0.0,
             "certificates": [],
+            "holder": 0,
+            "holder_address": "",
             **more,
         }
     )

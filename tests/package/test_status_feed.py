@@ -15,7 +15,7 @@ class Server:
 
     def __init__(self):
         self.looks = []
-        self.fails = False
+        self.fails = self.holds = False
 
     def buckets(self):
         """A request ends before each look: one of a second, one of two seconds, and so on."""
@@ -31,6 +31,7 @@ class Server:
             "master": 99,
             "totals": {"requests": len(self.looks)},
             "paths": {"one-write": 1},
+            "held": {"pid": 7, "published": 3, "delivered": 9, "connections": 2} if self.holds else None,
             "latency": {"total": {"count": len(self.looks), "sum_seconds": 0.0, "buckets": self.buckets()}},
             "responses": {"classes": {"2xx": 1}},
             "workers": [{"rss_bytes": 5}, {"rss_bytes": None}],
@@ -76,6 +77,15 @@ def test_the_history_is_of_two_minutes():
     ((_, samples), _) = events(next(told.viewer()))
     assert len(samples) == feed.KEPT == 121
     assert [sample["totals"]["requests"] for sample in samples] == list(range(80, 201))
+
+
+def test_a_sample_has_the_counters_of_the_process_that_holds_connections_while_there_is_one():
+    server = Server()
+    told = Feed(server)
+    for server.holds in (False, True):
+        told._take(with_requests=False, is_regular=True)
+    ((_, samples), _) = events(next(told.viewer()))
+    assert [sample.get("held") for sample in samples] == [None, {"pid": 7, "published": 3, "delivered": 9}]
 
 
 def test_the_percentiles_of_a_sample_are_those_of_the_last_ten_seconds(monkeypatch):

@@ -15,10 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace import metrics as application
 from tailrace._tailrace import Scoreboard
-from tailrace.status import counts, metrics, pages, series, snapshot
+from tailrace.status import counts, held, metrics, pages, series, snapshot
 from tailrace.status.memory import Memory
 from tailrace.status.statsd import Lines
-from tailrace.status.table import FIGURES, PROPORTIONAL, TABLE
+from tailrace.status.table import FIGURES, OF_HOLDER, PROPORTIONAL, TABLE
 from tailrace.system.addresses import parse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,12 +104,28 @@ def test_a_state_that_cannot_be_read_is_503():
     )
 
 
-def test_the_document_has_the_keys_that_its_page_describes():
+@pytest.fixture
+def holder(monkeypatch):
+    """A process holds connections: what it says."""
+    said = {
+        "pid": 7,
+        "age_seconds": 0.1,
+        **{metric.key: 5 for metric in OF_HOLDER},
+        "closed": {"complete": 1, "left": 6},
+        "largest": [{"channel": "a\nb", "connections": 4}],
+    }
+    monkeypatch.setattr(held.Reader, "read", lambda reader, state: said if state.holder else None)
+    return said
+
+
+def test_the_document_has_the_keys_that_its_page_describes(holder):
     recent = {"slow": [ended()], "broken": [ended(ending="broken")]}
     board = Board({"requests": 3}, requests=[REQUEST], endpoints=[endpoint(failed=1)], recent=recent)
-    status, fields, body = get(board, "/status.json")
+    status, fields, body = get(board, "/status.json", shared(worker(), holder=7))
     assert (status, fields["Content-Type"]) == ("200 OK", "application/json")
     found = json.loads(body)
+    assert found["held"] == holder
+    assert json.loads(get(board, "/status.json")[2])["held"] is None
     assert found["workers"][0]["since"] == "2023-11-14T22:13:20.000+00:00"
     # No process has that number.
     assert found["workers"][0]["counters"]["requests"] == 3
@@ -123,6 +139,7 @@ def test_the_document_has_the_keys_that_its_page_describes():
         "latency": set(found["latency"]),
         "threads": set(found["threads"]),
         "connections": set(found["connections"]),
+        "held": set(found["held"]),
         "endpoint": set(found["endpoints"][0]),
         "response": set(found["slow"][0]) & set(found["broken"][0]),
         "finding": set(found["endpoints"][0]["findings"][0]),
@@ -151,9 +168,9 @@ def families(board, memory=None):
     return list(text_string_to_metric_families(body))
 
 
-def test_metrics_follow_the_conventions_of_prometheus():
-    expiry = {"certificates": [("/etc/a.pem", 2e9), ("/etc/b.pem", 3e9)]}
-    memory = shared(worker(1), worker(2), restarts={"crash": 1, "reload": 2}, application='a"\\\n:app', **expiry)
+def test_metrics_follow_the_conventions_of_prometheus(holder):
+    more = {"certificates": [("/etc/a.pem", 2e9), ("/etc/b.pem", 3e9)], "holder": 7}
+    memory = shared(worker(1), worker(2), restarts={"crash": 1, "reload": 2}, application='a"\\\n:app', **more)
     found = families(Board({"requests": 3}, {"requests": 4}), memory)
     names = [family.name for family in found]
     assert len(set(names)) == len(names)
@@ -172,10 +189,18 @@ def test_metrics_follow_the_conventions_of_prometheus():
         assert len(set(labels)) == len(labels), family.name
     samples = {sample.name: sample for family in found for sample in family.samples}
     assert samples["tailrace_requests_total"].value == 7
+    assert samples["tailrace_held_connections"].value == 5
+    (closed,) = (family for family in found if family.name == "tailrace_held_closed")
+    assert {sample.labels["reason"]: sample.value for sample in closed.samples} == holder["closed"]
     assert samples["tailrace_info"].labels["application"] == 'a"\\\n:app'
     assert {family.name + "_total" * (family.type == "counter") for family in found} == {
         metric.family for metric in TABLE if metric is not PROPORTIONAL
     }
+
+
+def test_without_a_process_that_holds_connections_there_are_no_metrics_of_it():
+    names = {family.name for family in families(Board({}))}
+    assert names.isdisjoint(metric.name for metric in OF_HOLDER)
 
 
 def test_a_histogram_has_in_each_bucket_what_is_at_most_its_bound():
@@ -260,7 +285,7 @@ def test_metrics_are_the_bytes_that_the_official_client_writes(now):
     counters = {"requests": 1_234_567, "accepted": 10_000_000, "client_memory": 1 << 33}
     memory = shared(worker(1), worker(2), restarts={"crash": 3}, application='a"\\n\\\n:b{c="d"}, ü')
     taken = snapshot.take(memory, Board(counters, {"requests": 1}), lambda: now)
-    ours = metrics.exposition(taken, {101: Memory(1 << 30, 1 << 29)}, "1.0", Scoreboard(1, 1, "secrets")).decode()
+    ours = metrics.exposition(taken, {101: Memory(1 << 30, 1 << 29)}, "1.0", Scoreboard(1, 1, "secrets"), None).decode()
     assert generate_latest(Parsed(ours)).decode() == ours
     assert 'tailrace_info{application="a\\"\\\\n\\\\\\n:b{c=\\"d\\"}, ü",version="1.0"} 1.0\n' in ours
     assert "tailrace_requests_total 1.234568e+06\n" in ours

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import re
+import time
 
 import pytest
 from harness.addresses import free_address
@@ -14,7 +15,7 @@ from harness.wire import Client
 from package.in_status import Board, ended, endpoint, shared, worker
 from server.probes import eventually, request, waiting
 
-from tailrace.status import feed, state
+from tailrace.status import feed, held, state
 from tailrace.status.pages import Pages
 
 APP = "srv_processes:app"
@@ -145,6 +146,34 @@ def test_the_page_shows_the_server_its_workers_and_the_requests_in_flight(browse
     assert re.search(r"refused 2\b", counters)
     assert "3 (crash 1, reload 2)" in counters
     assert browser.value("document.title") == "shop:app · Tailrace"
+
+
+def test_held_connections_are_shown_while_a_process_holds_them(browser, page, monkeypatch):
+    said = {"pid": 7, "published": 10, "delivered": 40, "connections": 1200, "channels": 7, "age_seconds": 0.0}
+    names = ["orders", "<b>news", "a", "b", "c", "d"]
+    said["largest"] = [{"channel": name, "connections": 9 - place} for place, name in enumerate(names)]
+    shown = [None]
+    monkeypatch.setattr(held.Reader, "read", lambda reader, state: shown[0])
+    page(width=1280)
+    line = "document.querySelector('#held-section').innerText.replaceAll('\\n', ' ')"
+    assert browser.value("document.querySelector('#held-section').hidden")
+    shown[0] = said
+    watching(browser, f"{line}.includes('connections 1,200')", "the connections")
+    assert "channels 7 published" in browser.value(line)
+    assert browser.value(line).endswith("largest orders 9, <b>news 8, a 7, b 6, c 5, …")
+    watching(browser, f"{line}.includes('published 0/s delivered 0/s')", "how many per second")
+    began = time.monotonic()
+
+    def growing(reader, state):
+        return {**said, "published": said["published"] + int(100 * (time.monotonic() - began))}
+
+    monkeypatch.setattr(held.Reader, "read", growing)
+    watching(browser, f"/published [1-9][0-9]+\\/s delivered 0\\/s/.test({line})", "more per second")
+    monkeypatch.setattr(held.Reader, "read", lambda reader, state: shown[0])
+    shown[0] = {**said, "age_seconds": 65.0}
+    watching(browser, f"{line}.includes('no answer for 1 min 05 s')", "that it does not answer")
+    shown[0] = None
+    watching(browser, "document.querySelector('#held-section').hidden", "there is none")
 
 
 def test_a_server_that_is_not_ready_says_why_and_a_request_of_a_worker_that_drains_is_draining(browser, page):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from harness.addresses import Address, free_address
+from harness.held import Stream, holder_process
 from harness.operated import Checking, Operated, operating
 from harness.server import Server, children
 from harness.status import ask, document, is_ready, metrics, reachable, status_process
@@ -90,6 +91,51 @@ def test_responses_of_static_files_have_a_counter_of_their_own(tmp_path):
             eventually(lambda name=name, count=count: document(at)["totals"][name] == count, f"{count} {name}")
         assert document(at)["totals"]["static"] == 3
         assert metrics(at)["tailrace_static_responses_total"] == 3
+
+
+@pytest.mark.parametrize("arguments", [(), ("--gevent",), ("--preload",)], ids=" ".join)
+def test_held_connections_are_shown_and_looking_at_them_starts_no_process(arguments):
+    at = free_address()
+    with Server("srv_held:application", *arguments, status=at) as server:
+        serving(at)
+        assert document(at)["held"] is None
+        assert not any(name.startswith("tailrace_held") for name in metrics(at))
+        assert holder_process(server.process.pid) is None
+        with Stream(server.address, "/hold/news/weather") as one, Stream(server.address, "/hold/news") as two:
+            eventually(lambda: (document(at)["held"] or {}).get("connections") == 2, "both connections are shown")
+            for number in range(3):
+                told(server, f"/publish/news?first={number}")
+                assert [one.event()["data"], two.event()["data"]] == [str(number)] * 2
+            eventually(lambda: document(at)["held"]["delivered"] == 6, "what was sent is counted")
+            held = document(at)["held"]
+            assert held["pid"] == holder_process(server.process.pid)
+            assert (held["channels"], held["published"], held["closed"]["left"]) == (2, 3, 0)
+            assert held["largest"] == [
+                {"channel": "news", "connections": 2},
+                {"channel": "weather", "connections": 1},
+            ]
+            found = metrics(at)
+            assert (found["tailrace_held_connections"], found["tailrace_published_deliveries_total"]) == (2, 6)
+            assert found["tailrace_responses_delivered_total{held}"] == 2
+        eventually(lambda: metrics(at)["tailrace_held_closed_total{left}"] == 2, "both have left")
+        assert document(at)["restarts"] == dict.fromkeys(document(at)["restarts"], 0)
+
+
+def test_a_stopped_holder_delays_no_page_for_long():
+    at = free_address()
+    with Server("srv_held:application", status=at) as server, Stream(server.address, "/hold/news"):
+        eventually(lambda: (document(at)["held"] or {}).get("connections") == 1, "the connection is shown")
+        holder = holder_process(server.process.pid)
+        os.kill(holder, signal.SIGSTOP)
+        try:
+            eventually(lambda: document(at)["held"]["age_seconds"] > 1.0, "its last figures")
+            assert (document(at)["held"]["connections"], document(at)["ready"]) == (1, True)
+        finally:
+            os.kill(holder, signal.SIGCONT)
+        eventually(lambda: document(at)["held"]["age_seconds"] < 1.0, "its figures")
+        os.kill(holder, signal.SIGKILL)
+        eventually(lambda: document(at)["held"] is None, "there is none")
+        assert "ERROR: the process that holds connections" in server.log
 
 
 def test_it_answers_while_all_threads_are_stuck(tmp_path):

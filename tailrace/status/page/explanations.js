@@ -46,6 +46,14 @@ const EXPLANATIONS = {
   "path-sendfile": "The kernel sent a file, without Python.",
   "path-compressed": "A thread of the server compressed the body.",
   "path-spilled": "The client was slow: what it had not accepted went through a temporary file.",
+  "path-held": "The connection went to the process that holds connections without threads, which sends the response.",
+
+  held_connections: "Connections that are held without a thread, by the process for that: event streams and long polls.",
+  held_channels: "Channels that have held connections or stored events.",
+  held_published: "Events published per second, on all channels.",
+  held_delivered: "Events sent to held connections, per second. An event counts once per connection.",
+  held_largest: "The channels with the most held connections, and how many each has.",
+  held_silent: "The process that holds connections has not answered for this long. The figures are its last ones.",
 
   restarts: "Workers that were replaced, or failed to load, by reason.",
 
@@ -92,7 +100,7 @@ const EXPLANATIONS = {
   endpoint_grown: "Estimated growth of the workers with these responses since the start or the last reload. Empty while it is less than 1 MiB or uncertain. Open the row to see the estimate with two standard errors, and what to do.",
   endpoint_failed: "Responses with a status of 500 or more, and those that broke off, passed their deadline, or were cut off when the server ended.",
   endpoint_disconnected: "Responses whose client had disconnected.",
-  endpoint_path: "How most of the bodies were sent: one-write, direct, coalesced, sendfile, compressed, spilled, or none.",
+  endpoint_path: "How most of the bodies were sent: one-write, direct, coalesced, sendfile, compressed, spilled, held, or none.",
   finding: "What the doctor advises, or where a slow endpoint spends its time. Open the row to see the reason and the code change.",
 
   slow: "Responses that took as long as --slow-request-log says, or a second, until the application had finished; by endpoint. The last 16 are kept with their figures.",

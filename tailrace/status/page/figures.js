@@ -88,6 +88,35 @@ function drawCounters(found) {
   ]);
 }
 
+// Channels that are named.
+const NAMED_CHANNELS = 5;
+// After this long (seconds) the figures are those of a process that does not answer.
+const SILENT = 5;
+
+// What a counter of the process that holds connections has grown per second; a new process counts from 0.
+const heldRate = (key) => {
+  const grown = perSecond((sample) => sample.held[key]);
+  return (sample, before) => (sample?.held && sample.held.pid === before?.held?.pid ? grown(sample, before) : null);
+};
+const HELD_RATES = [["held_published", "published", heldRate("published")], ["held_delivered", "delivered", heldRate("delivered")]];
+
+// The process that holds connections; hidden while there is none.
+function drawHeld({ held }, samples) {
+  byId("held-section").hidden = !held;
+  if (!held) return;
+  const [before, last] = samples.list.slice(-2);
+  const rates = HELD_RATES.map(([key, name, of]) => [key, name, of(last, before)]);
+  const named = held.largest.slice(0, NAMED_CHANNELS).map(({ channel, connections }) => `${channel} ${count(connections)}`);
+  const more = held.channels > named.length ? ", …" : "";
+  facts(byId("held"), [
+    ["held_connections", "connections", count(held.connections)],
+    ["held_channels", "channels", count(held.channels)],
+    ...rates.map(([key, name, value]) => [key, name, value === null ? "–" : rate(value)]),
+    ...(named.length ? [["held_largest", "largest", `${named.join(", ")}${more}`]] : []),
+    ...(held.age_seconds > SILENT ? [["held_silent", "no answer for", roughly(held.age_seconds), "warn"]] : []),
+  ]);
+}
+
 // Workers. `rate`: requests per second, null where it is not known yet.
 const counter = (key) => ({ worker }) => worker.counters[key];
 const WORKER_COLUMNS = [

@@ -54,7 +54,7 @@ const CHARTS = [
   },
 ];
 
-const PATHS = ["one-write", "direct", "coalesced", "sendfile", "compressed", "spilled", "none"];
+const PATHS = ["one-write", "direct", "coalesced", "sendfile", "compressed", "spilled", "held", "none"];
 const total = (kind) => (sample) => sample.latency?.total?.[kind] ?? null;
 // Those that a server draws which counts responses.
 const DELIVERY = [
@@ -86,6 +86,7 @@ function draw() {
   drawReadiness(latest, !lost);
   drawServer(latest);
   drawCounters(latest);
+  drawHeld(latest, samples);
   workers.draw(latest);
   flights.draw(latest);
   responses.draw(latest);

@@ -136,6 +136,8 @@ FIGURES: Final = {
     "ready": "whether a worker is serving; if not, the reason",
     "workers": "workers serving, of the workers wanted",
     "connections": "open connections of clients",
+    "held": "connections held without a thread, by the process for that",
+    "published/s": "events published to held connections, per second",
     "requests/s": "requests answered by the application, per second",
     "running": "requests running in the application",
     "queued": "complete requests waiting for a thread or greenlet",
@@ -167,10 +169,15 @@ class Look:
     def figures(self, before: Look | None) -> dict[str, str]:
         """The figures by name; before: an earlier look, for what is per second."""
         totals, workers = self.status["totals"], self.status["workers"]
-        rate = ""
+        # A server of an earlier version has no such process.
+        held, held_before = self.status.get("held"), before and before.status.get("held")
+        rate = published = ""
         if before is not None and self.at > before.at:
             answered = totals["requests"] - before.status["totals"]["requests"]
             rate = f"{max(0, answered) / (self.at - before.at):.0f}"
+            # A new process counts from 0.
+            if held and held_before and held["pid"] == held_before["pid"]:
+                published = f"{(held['published'] - held_before['published']) / (self.at - before.at):.0f}"
         serving = sum(each["state"] == "serving" for each in workers)
         memory = sum(each["rss_bytes"] or 0 for each in workers)
         shown = {name: str(totals.get(name, 0)) for name in ("connections", "running", "queued", "refused", "stuck")}
@@ -179,6 +186,8 @@ class Look:
             "up": f"{self.status['uptime_seconds']:.0f} s",
             "ready": "yes" if self.status["ready"] else self.status["reason"],
             "workers": f"{serving}/{self.status['workers_wanted']}",
+            "held": str(held["connections"]) if held else "",
+            "published/s": published,
             "requests/s": rate,
             "memory": f"{memory / (1 << 20):.0f} MiB",
         }
