@@ -122,6 +122,9 @@ class Keywords(TypedDict, total=False):
     websocket_origins: str | Sequence[str]
     """Sites whose pages may open a WebSocket: origins, same or any. Repeatable."""
 
+    websocket_events: str | Sequence[str]
+    """Serve WebSockets at this path without a thread each; the application gets messages as requests. Repeatable."""
+
     early_hints: bool
     """Let the application send 103 Early Hints with environ['wsgi.early_hints']."""
 

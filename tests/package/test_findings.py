@@ -165,6 +165,8 @@ def test_what_the_application_takes_until_the_first_block_is_a_cost_and_a_stream
         ({"ending": "client-disconnected", "iterating": 2.0, "path": "direct", "blocks": 10}, ["client-disconnected"]),
         ({"iterating": 2.0, "path": "direct", "blocks": 10, "application": 0.2}, ["starving"]),
         ({"iterating": 2.0, "blocked": 1.99, "path": "spilled"}, ["waiting-for-client"]),
+        # What the holder sends costs no thread, however many blocks it had.
+        ({"iterating": 0.02, "blocks": 1000, "body_bytes": 5000, "writes": 0, "path": "held"}, []),
         ({"iterating": 2.0, "path": "coalesced", "blocks": 10**5, "body_bytes": 10**6}, ["small-blocks"]),
     ],
 )

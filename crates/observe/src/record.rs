@@ -187,7 +187,7 @@ pub const FIELDS: &[RecordField] = &[
     },
     RecordField {
         name: "delivery",
-        help: "how the body was sent: `one-write`, `direct`, `coalesced`, `sendfile`, `compressed`, `spilled`, `none`",
+        help: "how the body was sent: `one-write`, `direct`, `coalesced`, `sendfile`, `compressed`, `spilled`, `held`, `none`",
         value: |record| Value::Word(Some(record.path.name())),
     },
     RecordField { name: "bytes", help: "body bytes sent", value: |record| Value::Number(Some(record.body_bytes)) },

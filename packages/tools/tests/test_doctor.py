@@ -31,6 +31,7 @@ from tailrace_tools.doctor.findings import RULES, findings, hints, joined_code
 from tailrace_tools.doctor.measured import Named
 from tailrace_tools.live import ask
 
+from tailrace import hold
 from tailrace.cli.options import OPTIONS
 from tailrace.cli.settings import from_keywords
 from tailrace.command import cli, main
@@ -570,6 +571,26 @@ def shop(modules, monkeypatch):
 def run(*arguments):
     # As the command does, and not as click does by default: an exit status is returned.
     return CliRunner().invoke(cli, ["doctor", *arguments], standalone_mode=False)
+
+
+@pytest.mark.parametrize("kind", ["text/event-stream", "text/plain"])
+def test_a_held_stream_is_named_and_nothing_is_to_be_fixed(kind):
+    app = returns(lambda: (b"x" for _ in range(2 * MANY)), ("Content-Type", kind), *hold("a").items())
+    it = measured(app, seconds=1.0)
+    assert (it.delivery.path, it.delivery.ending, it.response.is_cut) == ("held", "complete", True)
+    assert findings(it) == []
+    said = show.as_text(it, [], [])
+    assert "held: by the process for that, without a thread" in said
+    assert "the response stayed open for --timeout" in said
+    assert "Nothing to fix. The response is held, and occupies no thread." in said
+
+
+def test_a_long_poll_is_measured_like_any_response():
+    app = returns(lambda: (b"x" for _ in range(2 * MANY)), *hold("a", mode="response", timeout=1).items())
+    it = measured(app)
+    assert (it.delivery.path, it.response.body_bytes, it.response.is_cut) == ("held", 2 * MANY, False)
+    assert findings(it) == []
+    assert "Nothing to fix." in show.as_text(it, [], [])
 
 
 def test_the_exit_status_says_whether_something_was_found(shop):

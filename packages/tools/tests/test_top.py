@@ -18,7 +18,7 @@ from tailrace_tools.live.ask import Asked, AskError
 
 need_module("textual")
 
-from tailrace_tools.live.top import Top  # noqa: E402
+from tailrace_tools.live.top import Look, Top  # noqa: E402
 
 
 class Terminal:
@@ -273,3 +273,19 @@ def test_a_server_that_ends_meanwhile_is_said(tmp_path):
             terminal.shows("no response from")
             terminal.press("q")
             terminal.shows("ended with 0")
+
+
+def test_held_connections_are_figures_while_a_process_holds_them():
+    status = {"totals": {"requests": 0}, "workers": [], "uptime_seconds": 1.0, "ready": True, "workers_wanted": 0}
+
+    def figures(held, held_before):
+        before = Look(1.0, {**status, **held_before}, [])
+        found = Look(3.0, {**status, **held}, []).figures(before)
+        return found["held"], found["published/s"]
+
+    first = {"held": {"pid": 7, "connections": 1200, "published": 10}}
+    assert figures({"held": {**first["held"], "published": 50}}, first) == ("1200", "20")
+    assert figures(first, {"held": None}) == ("1200", "")
+    # Another process, which counts from 0.
+    assert figures({"held": {"pid": 8, "connections": 3, "published": 0}}, first) == ("3", "")
+    assert figures({"held": None}, first) == figures({}, {}) == ("", "")

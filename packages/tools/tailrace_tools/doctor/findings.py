@@ -70,7 +70,7 @@ def findings(measured: Measured) -> list[Finding]:
 def hints(measured: Measured) -> list[Finding]:
     """What is true, too, and is no mistake in the delivery: time that passes before there is anything to deliver."""
     delivery = measured.delivery
-    if delivery is None or measured.failures or measured.response.is_cut or measured.is_event_stream:
+    if delivery is None or measured.failures or measured.response.is_cut or measured.waits_for_events:
         return []
     ms = max(delivery.called, delivery.first_block)
     return [before_first_block(ms, measured.application)] if ms >= SLOW else []
@@ -343,7 +343,7 @@ def write_used(key: str, measured: Measured) -> Finding | None:
 def small_blocks(key: str, measured: Measured) -> Finding | None:
     """Many small blocks that come quickly; those of a list cost little, those that come slowly belong to a stream."""
     known = measured.known
-    if known is None or not known.is_timed or measured.is_event_stream:
+    if known is None or not known.is_timed or measured.waits_for_events:
         return None
     if known.quick < MANY or known.quick_bytes / known.quick >= SMALL:
         return None
@@ -364,7 +364,7 @@ def starving(key: str, measured: Measured) -> Finding | None:
     """A pause between two blocks, during which a thread is held."""
     known, delivery = measured.known, measured.delivery
     # An event stream waits for its events.
-    if known is None or delivery is None or known.longest_gap < PAUSE or measured.is_event_stream:
+    if known is None or delivery is None or known.longest_gap < PAUSE or measured.waits_for_events:
         return None
     # A pause of the machine's is not there each time.
     if not measured.response.is_cut and delivery.handing < 0.8 * known.longest_gap:
@@ -385,7 +385,7 @@ def no_length(key: str, measured: Measured) -> Finding | None:
     response, known = measured.response, measured.known
     if (
         not measured.has_body
-        or measured.is_event_stream
+        or measured.waits_for_events
         or response.is_cut
         or measured.shape not in (GENERATOR, ITERABLE)
         or response.header("Content-Length") is not None
@@ -412,7 +412,7 @@ def no_length(key: str, measured: Measured) -> Finding | None:
 def uncompressed(key: str, measured: Measured) -> Finding | None:
     """A body that gzip would make smaller, for a client that takes gzip."""
     response, gzip = measured.response, measured.compressed
-    if gzip is None or not measured.has_body or response.status == 206 or measured.is_event_stream:
+    if gzip is None or not measured.has_body or response.status == 206 or measured.waits_for_events:
         return None
     if "gzip" not in (measured.request.header("Accept-Encoding") or "").lower():
         return None

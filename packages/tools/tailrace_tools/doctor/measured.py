@@ -130,6 +130,16 @@ class Measured:
         return self.request.method != "HEAD" and self.response.status not in (204, 304) and self.response.status >= 200
 
     @property
+    def is_held(self) -> bool:
+        """Whether it was passed to the process that holds connections without threads."""
+        return self.delivery is not None and self.delivery.path == "held"
+
+    @property
+    def waits_for_events(self) -> bool:
+        """Whether it is an event stream, or held: its time is that of its events."""
+        return self.is_event_stream or self.is_held
+
+    @property
     def is_event_stream(self) -> bool:
         """Whether it is a stream of server-sent events, by its Content-Type."""
         return (self.response.header("Content-Type") or "").partition(";")[0].strip().lower() == "text/event-stream"

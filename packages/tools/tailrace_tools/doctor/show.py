@@ -22,6 +22,7 @@ _PATHS: Final = {
     "coalesced": "coalesced: quick blocks, collected while earlier ones are sent",
     "sendfile": "sendfile: the file, by the kernel",
     "compressed": "compressed: by another thread of the server",
+    "held": "held: by the process for that, without a thread",
     "spilled": "spilled: the client was slow, so the rest waited in a file",
 }
 
@@ -98,7 +99,9 @@ def as_text(measured: Measured, found: list[Finding], hints: list[Finding]) -> s
     for one in hints:
         lines += ["", *finding("- ", one)]
     well = "Nothing to fix in the delivery." if hints else "Nothing to fix."
-    if response.is_cut:
+    if response.is_cut and measured.is_held:
+        well = "Nothing to fix. The response is held, and occupies no thread."
+    elif response.is_cut:
         well = "Nothing to fix so far. A response that does not end is not measured any further."
     elif response.status >= 400:
         well = "Nothing to fix in the delivery of this error response."
@@ -149,7 +152,9 @@ def _facts(measured: Measured) -> list[tuple[str, str]]:
     if delivery.ending != "complete":
         facts.append(("ending", delivery.ending))
     if response.is_cut:
-        facts.append(("cut", "the response did not end within --timeout, so the client disconnected"))
+        said = "the response stayed open" if measured.is_held else "the response did not end"
+        when = "for --timeout" if measured.is_held else "within --timeout"
+        facts.append(("cut", f"{said} {when}, so the client disconnected"))
     elif delivery.runs > 1:
         facts.append(("measured", f"{delivery.runs} times; the fastest is shown"))
     return facts
