@@ -261,6 +261,7 @@ def test_options_variables_and_metrics_in_the_text_exist(page):
     if page.parent.name == "coming-from":
         flags |= {flag for row in TABLE for _, name in row.each() for flag in name.flags}
     variables = {option.variable for option in OPTIONS} | {"TAILRACE_CONFIG", "TAILRACE_PORT"}
+    variables |= {name for command in commands for each in command.params for name in each.envvar or ()}
     metrics = {metric.family for metric in table.TABLE}
     metrics |= {f"{metric.family}_bucket" for metric in table.TABLE if metric.kind == table.HISTOGRAM}
     for number, span in spans(page):

@@ -261,6 +261,8 @@ def shown_signature(block):
     plain = [argument.arg for argument in given.args if argument.arg != "self"]
     defaults = [inspect.Parameter.empty] * (len(plain) - len(given.defaults)) + [*map(ast.literal_eval, given.defaults)]
     found = list(zip(plain, defaults, strict=True))
+    if given.vararg:
+        found.append((given.vararg.arg, inspect.Parameter.empty))
     found += [
         (argument.arg, ast.literal_eval(value))
         for argument, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)
@@ -287,7 +289,7 @@ def test_signatures_are_those_of_the_code():
         for (each, default), ours in zip(shown, named, strict=True):
             assert default is ... or default == ours.default, f"{name}: {each}"
         checked += 1
-    assert checked == 9
+    assert checked == 11
 
 
 def test_members_of_the_server_of_gevent_are_those_of_the_table():
