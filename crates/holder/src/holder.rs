@@ -388,7 +388,7 @@ impl Holder {
     fn limit(&mut self, held: &mut Held) {
         let most = self.limits.connections_per_client;
         let count = self.by_client.get(&held.state.client).copied().unwrap_or(0);
-        let reason = if descriptor::is_among_the_last(held.socket().as_fd()) {
+        let reason = if descriptor::is_near_the_limit(held.socket().as_fd()) {
             Reason::NoDescriptor
         } else if most > 0 && count >= most && !held.state.client.is_empty() {
             Reason::TooMany

@@ -34,3 +34,22 @@ fn hex(digit: u8) -> Option<u8> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Cow, percent_decode};
+
+    #[test]
+    fn decodes_once() {
+        assert_eq!(percent_decode(b"/a%2fb%252Fc").as_ref(), b"/a/b%2Fc");
+        assert_eq!(percent_decode(b"/%C3%A9%00").as_ref(), b"/\xc3\xa9\x00");
+    }
+
+    #[test]
+    fn leaves_what_is_no_escape() {
+        assert_eq!(percent_decode(b"/%zz%4").as_ref(), b"/%zz%4");
+        assert_eq!(percent_decode(b"%").as_ref(), b"%");
+        assert_eq!(percent_decode(b"%%41").as_ref(), b"%A");
+        assert!(matches!(percent_decode(b"/plain"), Cow::Borrowed(_)));
+    }
+}

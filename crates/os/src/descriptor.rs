@@ -27,6 +27,13 @@ pub fn is_among_the_last(descriptor: BorrowedFd<'_>) -> bool {
     limit.is_some_and(|limit| descriptor.as_raw_fd() as u64 >= limit - limit / 8)
 }
 
+/// True when the process may use only a few higher numbers.
+pub fn is_near_the_limit(descriptor: BorrowedFd<'_>) -> bool {
+    const FEW: u64 = 32;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.is_some_and(|limit| descriptor.as_raw_fd() as u64 + FEW >= limit)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -27,33 +27,6 @@ pub fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
     wait(socket, PollFlags::RDHUP, Duration::ZERO)
 }
 
-/// A descriptor, and what is waited for there.
-#[derive(Clone, Copy)]
-pub struct Watched<'a> {
-    /// Where.
-    pub descriptor: BorrowedFd<'a>,
-    /// Bytes, or the end of the stream.
-    pub read: bool,
-    /// Room for bytes.
-    pub write: bool,
-}
-
-/// Blocks until one of the descriptors has what it is watched for, or is broken, for at most `time` (`None`: for ever). A
-/// descriptor that is watched for nothing is left out. False: none has.
-pub fn wait_any(watched: &[Watched<'_>], time: Option<Duration>) -> bool {
-    let mut list: Vec<_> = watched
-        .iter()
-        .filter(|each| each.read || each.write)
-        .map(|each| {
-            let mut flags = PollFlags::empty();
-            flags.set(PollFlags::IN, each.read);
-            flags.set(PollFlags::OUT, each.write);
-            PollFd::from_borrowed_fd(each.descriptor, flags)
-        })
-        .collect();
-    !matches!(poll(&mut list, time.map(timespec).as_ref()), Ok(0))
-}
-
 /// Blocks until the last descriptor of a pipe's other end is closed.
 pub fn wait_for_end(pipe: BorrowedFd<'_>) {
     // POLLHUP is reported without being asked for.

@@ -25,6 +25,7 @@ mod proxy_header;
 pub(crate) mod raw_socket;
 pub(crate) mod reclaim;
 pub(crate) mod refusal_log;
+pub(crate) mod relay;
 pub mod representation;
 pub(crate) mod response_stream;
 pub(crate) mod runner;

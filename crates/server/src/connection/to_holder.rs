@@ -213,7 +213,7 @@ impl ResponseStream {
         }
         match self.connection.socket().duplicate() {
             Some(duplicate) => Ok((duplicate?, None)),
-            None => HeldRelay::open(self).map(|(theirs, relay)| (theirs, Some(relay))),
+            None => HeldRelay::open().map(|(theirs, relay)| (theirs, Some(relay))),
         }
     }
 

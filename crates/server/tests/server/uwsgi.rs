@@ -157,6 +157,7 @@ fn a_packet_may_follow_a_proxy_header_whose_client_must_be_trusted_then() {
         proxy: Some(Versions::Any),
         is_encrypted: false,
         redirect: None,
+        publishes: false,
     };
     let trust = Trust::of(["127.0.0.1", "10.0.0.2"], ForwardedFields::ANY).unwrap();
     let server = Server::start(Config { listeners: vec![listener; 2], trust, ..config() });

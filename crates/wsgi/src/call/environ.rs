@@ -512,6 +512,7 @@ mod tests {
             underscores,
             id_field: Some(b"X-Trace"),
             early_hints: false,
+            holder_proof: None,
             multithread: true,
             multiprocess: false,
             errors: py.None().into_bound(py),

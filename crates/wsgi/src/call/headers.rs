@@ -34,7 +34,7 @@ pub(crate) struct LastHead {
 }
 
 /// What the header fields of an application ask of the server.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Asked {
     /// The field that asks for a responder, if it is to be followed: as with mod_xsendfile only with the status 200, and with
     /// 206, which Flask gives if the client asks for a range. An error page of the application's keeps its body.
