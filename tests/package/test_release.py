@@ -127,7 +127,7 @@ def metadata(old, new):
         ({"tailrace/py.typed": None}, "there is no tailrace/py.typed"),
         ({"tests/smoke.py": b""}, "tests/smoke.py does not belong into it"),
         ({"tailrace/__pycache__/a.pyc": b""}, "a.pyc does not belong into it"),
-        ({"tailrace/data.bin": random.Random(1).randbytes(5_000_000)}, "the limit is 5,000,000"),
+        ({"tailrace/data.bin": random.Random(1).randbytes(6_000_000)}, "the limit is 6,000,000"),
         ({"tailrace/a.py": b"# /home/somebody/tailrace"}, "tailrace/a.py names /home/somebody"),
         ({LIBRARY: None}, "its shared libraries are none"),
         ({LIBRARY: b"no library"}, "is no ELF file"),

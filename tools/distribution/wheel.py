@@ -18,7 +18,7 @@ from zipfile import BadZipFile, ZipFile
 from distribution import elf
 
 # Bytes; far more than a wheel has, but less than one with debugging information.
-LIMIT: Final = 5_000_000
+LIMIT: Final = 6_000_000
 _NAME: Final = re.compile(r"tailrace-(?P<version>[^-]+)-cp(?P<python>3\d+)-cp(?P=python)-(?P<platform>\S+)\.whl")
 _PLATFORM: Final = re.compile(r"(?:many|musl)linux_(\d+)_(\d+)_")
 # Extras that were never meant for users.
