@@ -44,7 +44,8 @@ class Sockets(NamedTuple):
 # Those of the servers of this process, or of the server that it is a worker of.
 _known: Final[list[Sockets]] = []
 # Signs what proves to the application that a request has come through this server.
-KEY: Final = secrets.token_bytes(32)
+# Text, since pubcontrol sends it as a field and cannot do that with bytes.
+KEY: Final = secrets.token_urlsafe(32).encode()
 
 
 def known() -> list[Sockets]:
@@ -86,7 +87,7 @@ def advertise(urls: Iterable[str]) -> None:
     """Has libraries for GRIP in the application publish at the first of these URLs, unless $GRIP_URL says where."""
     found = next((url for url in urls if url.startswith("http://")), None)
     if found is not None:
-        os.environ.setdefault("GRIP_URL", f"{found}/?key=base64:{base64.b64encode(KEY).decode()}")
+        os.environ.setdefault("GRIP_URL", f"{found}/?key={KEY.decode()}")
 
 
 def proof() -> str:
