@@ -400,7 +400,7 @@ def test_the_figures_of_responses_are_those_of_what_was_asked(tmp_path):
         }
         assert responses["body_bytes"] == 8 * 1000 + 3 * 1400 + 2 * 100_000 + len(refusal.body)
         assert responses["blocks"] == 8 + 3 * 2 + 2
-        others = {"none": 0, "coalesced": 0, "compressed": 0, "spilled": 0}
+        others = {"none": 0, "coalesced": 0, "compressed": 0, "spilled": 0, "held": 0}
         assert found["paths"] == {"one-write": 9, "direct": 3, "sendfile": 2, **others}
         # Nine went out in one write each; the others needed more than one.
         assert (responses["writes"]["buckets"]["0.0"], responses["writes"]["buckets"]["1.0"]) == (0, 9)
