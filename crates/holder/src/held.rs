@@ -1048,3 +1048,6 @@ fn with_id(data: &[u8], id: &[u8]) -> Vec<u8> {
     }
     result
 }
+
+#[cfg(test)]
+mod tests;

@@ -870,3 +870,6 @@ impl Holder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

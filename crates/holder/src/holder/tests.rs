@@ -1,0 +1,326 @@
+#![allow(clippy::unwrap_used)]
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use tailrace_os::clock;
+
+use super::{Holder, LAST_BYTES, Limits, RETRY_TIMER};
+use crate::channels::ReplayLimits;
+use crate::grip::Instructions;
+use crate::held::Reason;
+use crate::message::{self, Format, Hold, Kind};
+use crate::publication::parse;
+
+static NAMES: AtomicU32 = AtomicU32::new(0);
+
+/// A holder whose steps a test takes, its address, and the lines of its log.
+struct Case {
+    holder: Holder,
+    name: Vec<u8>,
+    listener: UnixListener,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Case {
+    fn new(limits: Limits) -> Self {
+        let number = NAMES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tailrace-holder-test-{}-{number}", std::process::id()).into_bytes();
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        Self::at(listener, name, limits)
+    }
+
+    fn at(listener: UnixListener, name: Vec<u8>, limits: Limits) -> Self {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let log = lines.clone();
+        let own = OwnedFd::from(listener.try_clone().unwrap());
+        let log = Box::new(move |_, line: &str| log.lock().unwrap().push(line.to_owned()));
+        let holder = Holder::new(own, b"no-application".to_vec(), limits, log).unwrap();
+        Self { holder, name, listener, lines }
+    }
+
+    /// A client whose response is held.
+    fn client(&mut self, fields: &[(&str, &str)], body: &[u8]) -> UnixStream {
+        let (theirs, ours) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let content = message::content_of(&hold(fields, body)).unwrap();
+        self.holder.hold(&content, Some(ours.into()), clock::now());
+        self.holder.flush();
+        theirs
+    }
+
+    fn publish(&mut self, content: &str) {
+        for publication in items(content) {
+            self.holder.publish(publication, clock::now());
+        }
+        while !self.holder.listed.is_empty() {
+            self.holder.flush();
+        }
+    }
+
+    fn closed(&self, reason: Reason) -> u64 {
+        self.holder.closed.get(&reason).copied().unwrap_or(0)
+    }
+}
+
+const STREAM: [(&str, &str); 2] = [("Grip-Hold", "stream"), ("Grip-Channel", "a")];
+const RESPONSE: [(&str, &str); 3] = [("Grip-Hold", "response"), ("Grip-Channel", "a"), ("Grip-Timeout", "1")];
+
+fn hold(fields: &[(&str, &str)], body: &[u8]) -> Hold {
+    Hold {
+        format: Format::Http11,
+        client: String::from("192.0.2.1"),
+        request: String::from("GET /held"),
+        last_event_id: None,
+        status: b"200 OK".to_vec(),
+        fields: Vec::new(),
+        server: Vec::new(),
+        body: body.to_vec(),
+        instructions: Instructions::parse(fields.iter().copied()).unwrap(),
+        is_relayed: false,
+        origin: None,
+    }
+}
+
+fn document(content: &str) -> String {
+    format!(r#"{{"items": [{{"channel": "a", "http-stream": {{"content": "{content}"}}}}]}}"#)
+}
+
+fn items(content: &str) -> Vec<crate::publication::Publication> {
+    parse(document(content).as_bytes()).unwrap()
+}
+
+/// What a client has been sent so far.
+fn received(mut client: &UnixStream) -> String {
+    let (mut all, mut bytes) = (Vec::new(), vec![0; 1 << 16]);
+    loop {
+        match client.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(count) => all.extend_from_slice(&bytes[..count]),
+            Err(fault) if fault.kind() == ErrorKind::WouldBlock => break,
+            Err(fault) => unreachable!("{fault}"),
+        }
+    }
+    String::from_utf8(all).unwrap()
+}
+
+fn is_at_end(mut client: &UnixStream) -> bool {
+    received(client);
+    matches!(client.read(&mut [0; 1]), Ok(0))
+}
+
+#[test]
+fn all_clients_of_a_channel_are_sent_what_is_published_on_it() {
+    let mut case = Case::new(Limits::default());
+    // More than are sent something before events are looked at again.
+    let clients: Vec<_> = (0..1200).map(|_| case.client(&STREAM, b"begun")).collect();
+    let other = case.client(&[("Grip-Hold", "stream"), ("Grip-Channel", "b")], b"begun");
+    case.publish("x");
+    for client in &clients {
+        assert!(received(client).ends_with("5\r\nbegun\r\n1\r\nx\r\n"));
+    }
+    assert!(received(&other).ends_with("5\r\nbegun\r\n"));
+    assert_eq!(case.holder.figures()["delivered"], 1200);
+}
+
+#[test]
+fn places_of_members_stay_true_while_connections_come_and_go() {
+    let mut case = Case::new(Limits::default());
+    let fields = [("Grip-Hold", "stream"), ("Grip-Channel", "a, b, c, a")];
+    let mut clients: Vec<_> = (0..40).map(|_| Some(case.client(&fields, b""))).collect();
+    for (turn, at) in (0..40).map(|turn| (turn, turn * 7 % 40)) {
+        let key = case.holder.held.iter().nth(turn % case.holder.held.len()).unwrap().0;
+        case.holder.close(key, Reason::Left);
+        clients[at] = Some(case.client(&fields, b""));
+        for (key, held) in &case.holder.held {
+            for (at, subscribed) in held.state.subscriptions.iter().enumerate() {
+                let member = case.holder.channels.get(subscribed.channel).unwrap().members[subscribed.place];
+                assert_eq!((member.key, member.subscription), (key, at));
+            }
+        }
+    }
+    let keys: Vec<_> = case.holder.held.iter().map(|(key, _)| key).collect();
+    for key in keys {
+        case.holder.close(key, Reason::Left);
+    }
+    assert_eq!((case.holder.channels.count(), case.holder.by_client.len()), (0, 0));
+}
+
+#[test]
+fn one_client_has_a_limited_number_of_connections_and_is_told() {
+    let mut case = Case::new(Limits { connections_per_client: 2, ..Limits::default() });
+    let kept = [case.client(&STREAM, b""), case.client(&STREAM, b"")];
+    let refused = case.client(&STREAM, b"");
+    let response = received(&refused);
+    assert!(response.starts_with("HTTP/1.1 503 ") && response.contains("\r\nRetry-After: 10\r\n"), "{response}");
+    assert!(is_at_end(&refused));
+    assert_eq!((case.holder.held.len(), case.closed(Reason::TooMany)), (2, 1));
+    assert!(case.lines.lock().unwrap()[0].contains("GET /held: a held connection was closed: its client has as many"));
+    let (key, _) = case.holder.held.iter().next().unwrap();
+    case.holder.close(key, Reason::Left);
+    assert!(received(&case.client(&STREAM, b"")).starts_with("HTTP/1.1 200 "));
+    drop(kept);
+}
+
+#[test]
+fn a_client_that_is_receiving_its_response_is_not_cut_off_by_an_earlier_timer() {
+    let mut case = Case::new(Limits::default());
+    let client = case.client(&RESPONSE, &vec![b'x'; 1 << 20]);
+    let since = clock::now() + Duration::from_secs(1);
+    case.holder.expire(since);
+    while !case.holder.listed.is_empty() {
+        case.holder.flush();
+    }
+    let begun = received(&client).len();
+    assert!(begun > 0 && begun < 1 << 20, "the socket took everything, so that nothing is tested");
+    // All timers but the last, which is for a client that accepts nothing.
+    case.holder.expire(since + RETRY_TIMER * 2);
+    assert_eq!(case.holder.held.len(), 1);
+    let (key, _) = case.holder.held.iter().next().unwrap();
+    case.holder.client_event(super::CLIENTS + key as u64, false, true);
+    case.holder.flush();
+    assert!(!received(&client).is_empty());
+    case.holder.expire(clock::now() + LAST_BYTES * 2);
+    assert!(case.holder.held.is_empty() && is_at_end(&client));
+}
+
+#[test]
+fn a_timer_of_a_connection_that_has_gone_does_not_concern_the_next_one_with_its_key() {
+    let mut case = Case::new(Limits::default());
+    drop(case.client(&RESPONSE, b""));
+    let (key, _) = case.holder.held.iter().next().unwrap();
+    case.holder.close(key, Reason::Left);
+    let client = case.client(&[("Grip-Hold", "response"), ("Grip-Channel", "a"), ("Grip-Timeout", "60")], b"later");
+    assert!(case.holder.held.contains(key), "the key is used again");
+    case.holder.expire(clock::now() + Duration::from_secs(2));
+    case.holder.flush();
+    assert_eq!(received(&client), "");
+}
+
+#[test]
+fn a_client_that_does_not_keep_up_is_closed_with_a_line_and_others_are_sent_everything() {
+    let limits = ReplayLimits { bytes: 1 << 20, time: Duration::from_secs(60) };
+    let mut case = Case::new(Limits { replay: limits, ..Limits::default() });
+    let (slow, fast) = (case.client(&STREAM, b""), case.client(&STREAM, b""));
+    let content = "x".repeat(150_000);
+    let mut length = 0;
+    for _ in 0..30 {
+        case.publish(&content);
+        length += received(&fast).len();
+        let keys: Vec<_> = case.holder.held.iter().map(|(key, _)| key).collect();
+        // The kernel says that the fast one accepts more.
+        case.holder.client_event(super::CLIENTS + keys[1] as u64, false, true);
+        case.holder.flush();
+        length += received(&fast).len();
+    }
+    assert!(length > 30 * content.len());
+    assert!(case.holder.channels.bytes() <= 1 << 20);
+    while case.holder.held.len() == 2 {
+        assert!(!received(&slow).is_empty());
+        case.holder.client_event(super::CLIENTS, false, true);
+        case.holder.flush();
+    }
+    assert_eq!(case.closed(Reason::Behind), 1);
+    assert!(case.lines.lock().unwrap()[0].contains("the client did not receive what was published before it was"));
+}
+
+#[test]
+fn a_stopping_holder_completes_its_responses_and_then_ends() {
+    let mut case = Case::new(Limits::default());
+    let (stream, response) = (case.client(&STREAM, b""), case.client(&RESPONSE, b"later"));
+    let stop = case.holder.stop_handle();
+    let running = thread::spawn(move || case.holder.run());
+    stop.stop();
+    running.join().unwrap().unwrap();
+    assert!(received(&stream).ends_with("\r\n\r\n0\r\n\r\n"));
+    assert!(received(&response).ends_with("\r\n\r\nlater"));
+    assert!(is_at_end(&stream) && is_at_end(&response));
+}
+
+#[test]
+fn connections_and_publications_come_over_the_socket() {
+    let Case { holder, name, lines, .. } = Case::new(Limits::default());
+    let stop = holder.stop_handle();
+    let running = thread::spawn(move || holder.run());
+    let (client, ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    // Larger than what fits in the buffer of a socket.
+    let body = vec![b'y'; 300_000];
+    message::pass(&name, Kind::Hold, &hold(&STREAM, &body), std::os::fd::AsFd::as_fd(&ours)).unwrap();
+    drop(ours);
+    let mut begun = vec![0; 300_000];
+    (&client).read_exact(&mut begun).unwrap();
+    let ask = |kind, content: &[u8]| {
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let mut line = UnixStream::connect_addr(&address).unwrap();
+        line.write_all(&message::encode(kind, content)).unwrap();
+        let mut answer = vec![0; 4096];
+        let length = line.read(&mut answer).unwrap();
+        String::from_utf8(answer[..length].to_vec()).unwrap()
+    };
+    assert_eq!(ask(Kind::Publish, document("x").as_bytes()), "+");
+    assert!(ask(Kind::Publish, br#"{"items": [{}]}"#).starts_with("-item 1: "));
+    assert!(ask(Kind::Figures, b"").contains("\"connections\":1"));
+    stop.stop();
+    running.join().unwrap().unwrap();
+    let mut rest = String::new();
+    (&client).read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("\r\n1\r\nx\r\n0\r\n\r\n"), "{}", &rest[rest.len() - 40..]);
+    assert!(lines.lock().unwrap().is_empty());
+}
+
+#[test]
+fn the_next_holder_has_the_connections_and_what_was_published() {
+    let mut former = Case::new(Limits::default());
+    let first = former.client(&STREAM, b"begun");
+    former.publish("1");
+    let second = former.client(&RESPONSE, b"later");
+    // It is in the middle of this one.
+    let large = "x".repeat(500_000);
+    former.publish(&large);
+    let mut next = Case::at(former.listener.try_clone().unwrap(), former.name.clone(), Limits::default());
+    let Case { holder, name, .. } = former;
+    let running = thread::spawn(move || holder.run());
+    assert_eq!(next.holder.take_over(&name).unwrap(), 2);
+    running.join().unwrap().unwrap();
+    assert_eq!((next.holder.channels.entries().count(), next.holder.channels.last()), (2, 2));
+    next.publish("2");
+    let mut all = received(&first);
+    let (key, _) = next.holder.held.iter().find(|(_, held)| !held.is_writable).unwrap();
+    while next.holder.held[key].state.number < 3 || next.holder.held[key].waiting() > 0 {
+        next.holder.client_event(super::CLIENTS + key as u64, false, true);
+        next.holder.flush();
+        all += &received(&first);
+    }
+    assert!(all.ends_with(&format!("5\r\nbegun\r\n1\r\n1\r\n7a120\r\n{large}\r\n1\r\n2\r\n")));
+    // The time of the response has not begun again.
+    next.holder.expire(clock::now() + Duration::from_secs(1));
+    next.holder.flush();
+    assert!(received(&second).ends_with("\r\n\r\nlater"));
+}
+
+#[test]
+fn a_holder_that_cannot_pass_its_connections_on_keeps_them() {
+    let mut case = Case::new(Limits::default());
+    let client = case.client(&STREAM, b"begun");
+    let Case { holder, name, lines, .. } = case;
+    let stop = holder.stop_handle();
+    let running = thread::spawn(move || holder.run());
+    // The next one ends before it has everything.
+    let mut next = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    next.write_all(&message::encode(Kind::TakeOver, b"")).unwrap();
+    drop(next);
+    let mut line = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    line.write_all(&message::encode(Kind::Publish, document("x").as_bytes())).unwrap();
+    assert_eq!(line.read(&mut [0; 1]).unwrap(), 1);
+    stop.stop();
+    running.join().unwrap().unwrap();
+    assert!(received(&client).ends_with("5\r\nbegun\r\n1\r\nx\r\n0\r\n\r\n"));
+    assert!(lines.lock().unwrap()[0].contains("the next process could not take over 1 held connections"));
+}
