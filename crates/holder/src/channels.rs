@@ -3,6 +3,7 @@
 //! Publications are numbered over all channels. A connection has all up to a number, so that nothing is queued for it: what
 //! it lacks is in the logs. Memory does not depend on slow clients; one that needs what its channel has dropped is closed.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -115,8 +116,11 @@ impl Channels {
     /// Names and connections of the channels that have the most connections.
     pub(crate) fn largest(&self, most: usize) -> Vec<(&str, usize)> {
         let mut all: Vec<_> = self.slots.iter().map(|(_, channel)| (&*channel.name, channel.members.len())).collect();
-        all.sort_by_key(|(_, members)| std::cmp::Reverse(*members));
-        all.truncate(most);
+        if all.len() > most {
+            all.select_nth_unstable_by_key(most, |(_, members)| Reverse(*members));
+            all.truncate(most);
+        }
+        all.sort_by_key(|(_, members)| Reverse(*members));
         all
     }
 

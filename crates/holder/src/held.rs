@@ -25,6 +25,9 @@ use crate::session::{Action, Session, may_subscribe};
 const GATHERED: usize = 64 * 1024;
 /// A client may send this many bytes while its response is held. What it sends is discarded.
 const MAX_RECEIVED: u32 = 64 * 1024;
+/// A client may send this many bytes behind its violation of the protocol. They are discarded, so that the close frame is
+/// not lost in a reset.
+const MAX_DISCARDED: u32 = 64 << 20;
 /// Bytes that a client may send before its WebSocket is open.
 const MAX_EARLY: usize = 64 * 1024;
 /// Bytes of answers to control frames, and of messages, that a client may leave unread.
@@ -166,13 +169,19 @@ pub(crate) struct Held {
     pub(crate) since: Instant,
     /// Of this connection alone.
     pub(crate) serial: u64,
+    /// Bytes of [`Held::waiting`] that the holder has accounted for.
+    pub(crate) accounted: usize,
     /// It was held by the former holder.
     pub(crate) is_taken_over: bool,
     /// A request for more content was made and is not answered: nothing else is sent meanwhile.
     pub(crate) is_fetching: bool,
+    /// The application was last asked for more content when it had published up to this number.
+    fetched_to: u64,
     frames: Frames,
     /// The client is not read until the application has taken what it has sent.
     is_paused: bool,
+    /// The client has violated the protocol, and may read why before the connection ends.
+    discards: bool,
     /// What the client has sent before its WebSocket is open.
     pub(crate) early: Vec<u8>,
 }
@@ -274,7 +283,8 @@ impl Held {
             unsent.extend_from_slice(encoder.behind(hold.body.len()));
         }
         let tracks = instructions.tracks_ids();
-        let subscriptions = instructions.subscriptions.iter();
+        // Without a hold, its content goes on elsewhere, and the channels follow there.
+        let subscriptions = instructions.subscriptions.iter().filter(|_| instructions.mode.is_some());
         let state = State {
             mode,
             format: hold.format,
@@ -305,10 +315,13 @@ impl Held {
             sent_at: now,
             since: now,
             serial: 0,
+            accounted: 0,
             is_taken_over: false,
             is_fetching: false,
+            fetched_to: 0,
             frames: Frames::default(),
             is_paused: false,
+            discards: false,
             early: Vec::new(),
         }
     }
@@ -425,7 +438,11 @@ impl Held {
         }
         if self.state.is_ending {
             // A WebSocket waits for the client's close frame.
-            let is_over = self.state.session.as_ref().is_none_or(|session| !session.is_open);
+            let is_over =
+                self.state.session.as_ref().is_none_or(|session| !session.is_open || session.is_over) && !self.discards;
+            if self.discards {
+                socket::end_sending(self.socket.as_fd());
+            }
             return if is_over { Outcome::Ended(Reason::Complete) } else { Outcome::Blocked };
         }
         if self.is_fetching {
@@ -446,7 +463,7 @@ impl Held {
         if gathered.has_gap && gathered.bytes.is_empty() {
             return Outcome::Gap;
         }
-        if gathered.bytes.is_empty() && !gathered.closes {
+        if gathered.ends.is_empty() && !gathered.closes {
             self.state.number = newest;
             return Outcome::Idle;
         }
@@ -454,7 +471,10 @@ impl Held {
             0
         } else {
             match socket::transmit(self.socket.as_fd(), &[IoSlice::new(&gathered.bytes)], false) {
-                Io::Moved(sent) => sent,
+                Io::Moved(sent) => {
+                    self.sent_at = clock::now();
+                    sent
+                }
                 Io::WouldBlock => {
                     self.is_writable = false;
                     return Outcome::Blocked;
@@ -462,13 +482,14 @@ impl Held {
                 Io::End | Io::Broken => return Outcome::Ended(Reason::Left),
             }
         };
-        self.sent_at = clock::now();
         counts.bytes += sent as u64;
         // The publications that were sent, the last of them maybe in part.
         let complete = gathered.ends.partition_point(|(end, _)| *end <= sent);
         let begun =
             complete + usize::from(gathered.ends.get(complete.wrapping_sub(1)).map_or(0, |(end, _)| *end) < sent);
-        counts.delivered += begun as u64;
+        if sent > 0 {
+            counts.delivered += begun as u64;
+        }
         if let Some((end, number)) = begun.checked_sub(1).and_then(|last| gathered.ends.get(last)) {
             self.state.number = *number;
             self.state.unsent.extend_from_slice(&gathered.bytes[sent..*end]);
@@ -537,8 +558,22 @@ impl Held {
         gathered: &mut Gathered,
     ) -> bool {
         let subscribed = &self.state.subscriptions[at];
-        if number <= subscribed.from || self.is_left_out(subscribed, publication) {
+        if number <= subscribed.from {
             return true;
+        }
+        if self.is_missing_before(subscribed, publication) {
+            // What is out of order although the application was asked since, the client has from the application.
+            gathered.has_gap = number > self.fetched_to;
+            return !gathered.has_gap;
+        }
+        if self.is_left_out(subscribed, publication) {
+            if !self.tracks_ids() {
+                return true;
+            }
+            // The next publication follows this one.
+            gathered.ends.push((gathered.bytes.len(), number));
+            gathered.has_more = true;
+            return false;
         }
         if self.state.mode == Mode::WebSocket {
             match &publication.web_socket {
@@ -554,16 +589,6 @@ impl Held {
             gathered.ends.push((gathered.bytes.len(), number));
             gathered.has_more = gathered.bytes.len() >= GATHERED;
             return !gathered.has_more;
-        }
-        // The application can tell what is missing.
-        let fetches = self.state.extras.as_ref().is_some_and(|extras| extras.next.is_some());
-        if fetches
-            && let (Some(before), Some(last)) = (&publication.prev_id, &subscribed.last_id)
-            && !last.is_empty()
-            && before != last
-        {
-            gathered.has_gap = true;
-            return false;
         }
         match &publication.stream {
             None => return true,
@@ -586,6 +611,18 @@ impl Held {
         // Ids of several channels depend on what was sent before: one at a time.
         gathered.has_more = gathered.bytes.len() >= GATHERED || self.tracks_ids();
         !gathered.has_more
+    }
+
+    /// The client lacks what precedes a publication, and the application can tell what that is.
+    fn is_missing_before(&self, subscribed: &Subscribed, publication: &Publication) -> bool {
+        let fetches = self.state.extras.as_ref().is_some_and(|extras| extras.next.is_some());
+        fetches
+            && publication.id != subscribed.last_id
+            && publication
+                .prev_id
+                .as_ref()
+                .zip(subscribed.last_id.as_ref())
+                .is_some_and(|(before, last)| !last.is_empty() && before != last)
     }
 
     fn tracks_ids(&self) -> bool {
@@ -829,6 +866,10 @@ impl Held {
     /// Reads frames. `Some`: the client has closed the WebSocket, or must be disconnected.
     pub(crate) fn receive_frames(&mut self, bytes: &[u8]) -> Option<Reason> {
         let session = self.state.session.as_deref_mut()?;
+        if self.discards {
+            self.state.received = self.state.received.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+            return (self.state.received > MAX_DISCARDED).then_some(Reason::Left);
+        }
         if !session.is_open {
             // Before the WebSocket is open, a client may send nothing (RFC 6455 section 4.1); few bytes do no harm.
             self.early.extend_from_slice(bytes);
@@ -847,14 +888,16 @@ impl Held {
             Some(Ending::Closed(_)) if self.state.is_ending => Some(Reason::Complete),
             Some(Ending::Closed(content)) => {
                 session.push(Event::with("CLOSE", content));
-                session.is_open = false;
+                session.is_over = true;
                 self.state.is_ending = true;
                 None
             }
             Some(Ending::Failed) => {
                 session.push(Event::of("DISCONNECT"));
-                session.is_open = false;
+                session.is_over = true;
                 self.state.is_ending = true;
+                self.discards = true;
+                self.is_paused = false;
                 None
             }
         }
@@ -932,7 +975,8 @@ impl Held {
     }
 
     /// The request for more content. `None`: there is none, or its fields are too large.
-    pub(crate) fn fetch(&mut self) -> Option<Vec<u8>> {
+    /// `newest`: the number of the newest publication.
+    pub(crate) fn fetch(&mut self, newest: u64) -> Option<Vec<u8>> {
         let (target, origin) = self.state.extras.as_ref()?.next.as_ref()?;
         let ids = self.state.subscriptions.iter().filter_map(|subscribed| {
             let id = subscribed.last_id.as_deref().filter(|id| !id.is_empty())?;
@@ -942,7 +986,14 @@ impl Held {
         let fields: &[(&str, &str)] = if last.is_empty() { &[] } else { &[("Grip-Last", &last)] };
         let packet = call::packet("GET", origin, &self.state.client, target.as_bytes(), fields, b"")?;
         self.is_fetching = true;
+        self.fetched_to = newest;
         Some(packet)
+    }
+
+    /// The answer to a request for more content will not come.
+    pub(crate) fn abandon_fetch(&mut self) {
+        self.is_fetching = false;
+        self.fetched_to = 0;
     }
 
     /// More content has arrived, with new instructions; the channels were left. `Err`: it is to be fetched again.

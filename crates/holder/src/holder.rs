@@ -16,7 +16,8 @@ use tailrace_observe::level::Level;
 use tailrace_observe::once_a_minute::OnceAMinute;
 use tailrace_os::clock;
 use tailrace_os::descriptor;
-use tailrace_os::epoll::{Events, Poller, WAKEUP};
+use tailrace_os::epoll::{Events, Poller, SocketReadiness, WAKEUP};
+use tailrace_os::panics::catch;
 use tailrace_os::passing;
 use tailrace_os::poll;
 use tailrace_os::random;
@@ -54,6 +55,12 @@ const LAST_BYTES: Duration = Duration::from_secs(5);
 const RETRY_TIMER: Duration = Duration::from_secs(1);
 /// Channels that the figures name: those with the most connections.
 const LARGEST: usize = 20;
+/// How long a holder that is replaced waits for messages that were begun.
+const DRAIN: Duration = Duration::from_millis(200);
+/// Bytes that clients have not accepted may occupy this much memory, besides what is kept for all.
+const MAX_WAITING: usize = 128 << 20;
+/// Beyond that, a client with more than this is closed.
+const FEW: usize = 64 * 1024;
 /// How long the whole of a take-over may take.
 const TAKE_OVER: Duration = Duration::from_secs(20);
 
@@ -121,6 +128,7 @@ pub struct Holder {
     timers: BTreeSet<(Instant, usize, u64)>,
     serial: u64,
     counts: Counts,
+    waiting_bytes: usize,
     published: u64,
     closed: HashMap<Reason, u64>,
     call_lines: OnceAMinute,
@@ -130,6 +138,8 @@ pub struct Holder {
     ends_at: Option<Instant>,
     /// Requests to the application.
     calls: Slab<Call>,
+    /// Requests that could not be made: they are answered in the next round of the loop.
+    failed: Vec<(Recipient, io::Error)>,
     /// Connections that wait until fewer requests are made.
     waiting: VecDeque<usize>,
     /// The next holder, and when it gets everything although requests are not answered.
@@ -162,6 +172,7 @@ impl Holder {
             timers: BTreeSet::new(),
             serial: 0,
             counts: Counts::default(),
+            waiting_bytes: 0,
             published: 0,
             closed: HashMap::new(),
             call_lines: OnceAMinute::default(),
@@ -169,6 +180,7 @@ impl Holder {
             began: clock::now(),
             ends_at: None,
             calls: Slab::new(),
+            failed: Vec::new(),
             waiting: VecDeque::new(),
             next: None,
             is_over: false,
@@ -192,13 +204,14 @@ impl Holder {
             self.shared.poller.wait(&mut events, self.pause())?;
             let now = clock::now();
             for (key, readiness) in events.iter().collect::<Vec<_>>() {
-                match key {
-                    WAKEUP => self.shared.poller.clear_wakeup(),
-                    LISTENER => self.accept(now),
-                    CALLS.. => self.call_event(key, now),
-                    CLIENTS.. => self.client_event(key, readiness.read, readiness.write),
-                    _ => self.control_event(key, now),
+                // A panic costs what has caused it, and not all connections.
+                if let Err(panic) = catch(|| self.event(key, readiness, now)) {
+                    (self.log)(Level::Error, &format!("internal error in the process that holds connections: {panic}"));
+                    self.drop_cause(key);
                 }
+            }
+            for (recipient, fault) in std::mem::take(&mut self.failed) {
+                self.answered(recipient, Err(fault));
             }
             self.flush();
             self.expire(now);
@@ -210,8 +223,28 @@ impl Holder {
         Ok(())
     }
 
+    fn event(&mut self, key: u64, readiness: SocketReadiness, now: Instant) {
+        match key {
+            WAKEUP => self.shared.poller.clear_wakeup(),
+            LISTENER => self.accept(now),
+            CALLS.. => self.call_event(key, now),
+            CLIENTS.. => self.client_event(key, readiness.read, readiness.write),
+            _ => self.control_event(key, now),
+        }
+    }
+
+    /// Ends the connection whose event has caused a panic. Its end comes as an event.
+    fn drop_cause(&self, key: u64) {
+        let client = key.checked_sub(CLIENTS).and_then(|key| self.held.get(usize::try_from(key).ok()?));
+        if let Some(held) = client {
+            socket::shut_down(held.socket().as_fd());
+        } else if let Some(control) = usize::try_from(key).ok().and_then(|key| self.controls.get(key)) {
+            socket::shut_down(control.socket());
+        }
+    }
+
     fn pause(&self) -> Option<Duration> {
-        if !self.listed.is_empty() {
+        if !self.listed.is_empty() || !self.failed.is_empty() {
             return Some(Duration::ZERO);
         }
         let controls = self.controls.iter().map(|(_, control)| control.since + PATIENCE).min();
@@ -316,7 +349,7 @@ impl Holder {
             "delivered": self.counts.delivered,
             "sent_bytes": self.counts.bytes,
             "kept_bytes": self.channels.bytes(),
-            "waiting_bytes": self.held.iter().map(|(_, held)| held.waiting()).sum::<usize>(),
+            "waiting_bytes": self.waiting_bytes,
             "closed": closed,
             "largest": self.channels.largest(LARGEST),
         })
@@ -432,7 +465,7 @@ impl Holder {
         if held.is_fetching {
             return;
         }
-        let packet = held.fetch();
+        let packet = held.fetch(self.channels.last());
         let recipient = Recipient::Connection(key, held.serial);
         self.begin_call(packet, recipient);
     }
@@ -451,7 +484,7 @@ impl Holder {
         match watched {
             // Its first event comes immediately: it is writable.
             Ok(call) => _ = slot.insert(call),
-            Err(fault) => self.answered(recipient, Err(fault)),
+            Err(fault) => self.failed.push((recipient, fault)),
         }
     }
 
@@ -506,6 +539,7 @@ impl Holder {
         }
         // What was not read meanwhile.
         self.read(key);
+        self.account(key);
     }
 
     /// Has a connection leave a channel for good.
@@ -545,10 +579,11 @@ impl Holder {
     fn say_farewell(&mut self, key: usize) {
         let held = &mut self.held[key];
         let Some(session) = &mut held.state.session else { return };
-        if !session.is_open && !session.has_queued() {
+        let is_open = session.is_open && !session.is_over;
+        if !is_open && !session.has_queued() {
             return;
         }
-        if session.is_open {
+        if is_open {
             session.push(Event::of("DISCONNECT"));
         }
         let client = held.state.client.clone();
@@ -593,6 +628,18 @@ impl Holder {
         }
         self.list(key);
         self.call(key);
+        self.account(key);
+    }
+
+    /// Accounts for the memory of a connection. One that has much of it is closed if all together have too much.
+    fn account(&mut self, key: usize) {
+        let Some(held) = self.held.get_mut(key) else { return };
+        let waiting = held.waiting();
+        self.waiting_bytes = (self.waiting_bytes + waiting).saturating_sub(held.accounted);
+        held.accounted = waiting;
+        if self.waiting_bytes > MAX_WAITING && waiting > FEW {
+            self.close(key, Reason::Behind);
+        }
     }
 
     fn list(&mut self, key: usize) {
@@ -617,6 +664,7 @@ impl Holder {
                 Outcome::Gap => self.fetch(key),
                 Outcome::Ended(reason) => self.close(key, reason),
             }
+            self.account(key);
         }
     }
 
@@ -639,6 +687,7 @@ impl Holder {
         }
         self.say_farewell(key);
         let held = self.held.remove(key);
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(held.accounted);
         if let Some(count) = self.by_client.get_mut(&held.state.client) {
             *count -= 1;
             if *count == 0 {
@@ -751,8 +800,9 @@ impl Holder {
         self.shared.poller.forget(Some(next.socket()));
         // What other processes have begun to say.
         let keys: Vec<_> = self.controls.iter().map(|(key, _)| key).collect();
+        let until = now + DRAIN;
         for key in keys {
-            poll::wait_readable(self.controls[key].socket(), Duration::from_millis(100));
+            poll::wait_readable(self.controls[key].socket(), until.saturating_duration_since(clock::now()));
             self.control_event(key as u64, now);
         }
         self.next = Some((next, now + LAST_BYTES));
@@ -775,7 +825,7 @@ impl Holder {
             if self.held[key].state.session.is_some() {
                 self.close(key, Reason::Stopped);
             } else {
-                self.held[key].is_fetching = false;
+                self.held[key].abandon_fetch();
             }
         }
         match self.pass_all(&next, now) {

@@ -34,6 +34,9 @@ pub(crate) struct Session {
     queued: usize,
     /// The application has accepted it.
     pub(crate) is_open: bool,
+    /// It was closed by one of its sides.
+    #[serde(default)]
+    pub(crate) is_over: bool,
     /// The application wants to know nothing more.
     is_detached: bool,
     /// A request was made and is not answered.
@@ -70,6 +73,7 @@ impl Session {
             queued: open.size(),
             queue: VecDeque::from([open]),
             is_open: false,
+            is_over: false,
             is_detached: false,
             is_calling: false,
             pending: Vec::new(),
@@ -114,6 +118,9 @@ impl Session {
 
     /// Reads an answer.
     pub(crate) fn answered(&mut self, mut answer: Answer) -> Vec<Action> {
+        if self.is_over {
+            return Vec::new();
+        }
         let is_events = answer
             .field("content-type")
             .is_some_and(|value| value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(MEDIA_TYPE));

@@ -66,7 +66,7 @@ fn leave(connection: &Arc<Connection>) {
 /// Relays what passes between a connection and our end of a pair. If that is impossible, both sides read the end.
 fn relay(connection: &Arc<Connection>, ours: Arc<OwnedFd>, state: Arc<Mutex<RelayState>>, received: Vec<u8>) {
     let made = Relay::new(connection.clone(), ours, state, received);
-    if !connection.shared.relays.add(made) {
+    if !made.start() {
         let line =
             "no thread can be started for an encrypted connection that was taken over or is held, so it was closed";
         connection.host.log(Level::Error, line);

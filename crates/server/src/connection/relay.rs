@@ -62,9 +62,9 @@ pub(crate) struct Relay {
     accepted: Instant,
 }
 
-/// The relays of a process.
-#[derive(Default)]
-pub(crate) struct Relays(Mutex<Option<Arc<Mailbox>>>);
+/// The relays of this process; `None`: there are none. A child that the application has forked serves no connection, so it
+/// does not use them.
+static RELAYS: Mutex<Option<Arc<Mailbox>>> = Mutex::new(None);
 
 /// What the thread is given.
 struct Mailbox {
@@ -208,36 +208,39 @@ impl Relay {
     }
 }
 
-impl Relays {
-    /// Takes a relay. False: the system has no thread or no memory for it; both of its sides read the end.
-    pub(crate) fn add(self: &Arc<Self>, relay: Relay) -> bool {
-        let mut current = lock(&self.0);
+impl Relay {
+    /// Begins to relay. False: the system has no thread or no memory for that; both sides read the end.
+    pub(crate) fn start(self) -> bool {
+        let mut current = lock(&RELAYS);
         let mailbox = match &*current {
             Some(mailbox) => mailbox.clone(),
             None => {
                 let Ok(poller) = Poller::new() else {
-                    relay.end();
+                    drop(current);
+                    self.end();
                     return false;
                 };
                 let mailbox = Arc::new(Mailbox { poller, added: Mutex::default() });
-                let (relays, own) = (self.clone(), mailbox.clone());
+                let own = mailbox.clone();
                 let thread = std::thread::Builder::new().name(String::from("tailrace-relay")).stack_size(STACK);
-                if !mapping::is_thread_possible(STACK) || thread.spawn(move || relays.run(&own)).is_err() {
+                if !mapping::is_thread_possible(STACK) || thread.spawn(move || own.run()).is_err() {
                     drop(current);
-                    relay.end();
+                    self.end();
                     return false;
                 }
                 *current = Some(mailbox.clone());
                 mailbox
             }
         };
-        lock(&mailbox.added).push(relay);
+        lock(&mailbox.added).push(self);
         mailbox.poller.wake();
         true
     }
+}
 
+impl Mailbox {
     /// The main function of the thread.
-    fn run(&self, mailbox: &Mailbox) {
+    fn run(&self) {
         let mut relays: Slab<Relay> = Slab::new();
         let mut due: Slab<Option<Instant>> = Slab::new();
         let mut ready: Vec<usize> = Vec::new();
@@ -246,25 +249,25 @@ impl Relays {
             let first = due.iter().filter_map(|(_, until)| *until).min();
             let pause = first.map(|until| until.saturating_duration_since(clock::now()) + Duration::from_millis(1));
             let pause = if ready.is_empty() { pause } else { Some(Duration::ZERO) };
-            if mailbox.poller.wait(&mut events, pause).is_err() {
+            if self.poller.wait(&mut events, pause).is_err() {
                 return;
             }
             for (key, _) in events.iter() {
                 if key == tailrace_os::epoll::WAKEUP {
-                    mailbox.poller.clear_wakeup();
+                    self.poller.clear_wakeup();
                 } else if let Ok(key) = usize::try_from(key / 2) {
                     ready.push(key);
                 }
             }
-            for relay in std::mem::take(&mut *lock(&mailbox.added)) {
+            for relay in std::mem::take(&mut *lock(&self.added)) {
                 let key = relays.insert(relay);
                 due.insert(None);
                 ready.push(key);
                 let relay = &relays[key];
                 // A relay whose sockets cannot be watched ends below, because nothing would wake it.
                 let is_watched =
-                    mailbox.poller.watch_connection(relay.connection.socket().socket(), key as u64 * 2).is_ok()
-                        && mailbox.poller.watch_connection(Some(relay.ours.as_fd()), key as u64 * 2 + 1).is_ok();
+                    self.poller.watch_connection(relay.connection.socket().socket(), key as u64 * 2).is_ok()
+                        && self.poller.watch_connection(Some(relay.ours.as_fd()), key as u64 * 2 + 1).is_ok();
                 if !is_watched {
                     relays[key].outward.has_ended = true;
                 }
@@ -286,15 +289,15 @@ impl Relays {
                     Left::Over => {
                         let relay = relays.remove(key);
                         due.remove(key);
-                        mailbox.poller.forget(relay.connection.socket().socket());
-                        mailbox.poller.forget(Some(relay.ours.as_fd()));
+                        self.poller.forget(relay.connection.socket().socket());
+                        self.poller.forget(Some(relay.ours.as_fd()));
                         relay.end();
                     }
                 }
             }
             if relays.is_empty() {
-                let mut current = lock(&self.0);
-                if lock(&mailbox.added).is_empty() {
+                let mut current = lock(&RELAYS);
+                if lock(&self.added).is_empty() {
                     *current = None;
                     return;
                 }

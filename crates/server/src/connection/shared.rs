@@ -21,7 +21,6 @@ use crate::config::{Config, ListenerProtocol};
 use crate::connection::lifecycle::Lifecycle;
 use crate::connection::one_time_warnings::OneTimeWarnings;
 use crate::connection::refusal_log::RefusalLog;
-use crate::connection::relay::Relays;
 use crate::connection::timers::Timers;
 use crate::request::disk::{Disk, Quota};
 use crate::request::memory::ClientMemory;
@@ -51,7 +50,6 @@ pub(crate) struct Shared {
     pub(crate) waiting: Arc<AtomicUsize>,
     /// Number of sockets by which the application has taken over connections, or can.
     pub(crate) raw_sockets: Arc<AtomicUsize>,
-    pub(crate) relays: Arc<Relays>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) one_time_warnings: OneTimeWarnings,
     pub(crate) refusal_log: RefusalLog,
@@ -89,7 +87,6 @@ impl Shared {
             disk,
             waiting: Arc::default(),
             raw_sockets: Arc::default(),
-            relays: Arc::default(),
             counts: Arc::default(),
             one_time_warnings: OneTimeWarnings::default(),
             refusal_log: RefusalLog::default(),

@@ -41,7 +41,7 @@ impl Exchange {
         let transaction = &mut self.response_mut().transaction;
         let may = transaction.incoming.is_none() && !transaction.facts.is_head && transaction.delegation.is_none();
         if may {
-            transaction.hold = Some(Box::new(PendingHold { instructions, body: Vec::new() }));
+            transaction.hold = Some(Box::new(PendingHold { instructions, body: Vec::new(), is_too_large: false }));
         }
         may
     }
@@ -134,9 +134,8 @@ impl ResponseStream {
         let length = blocks.iter().map(|block| block.len()).sum::<usize>();
         let has_room = hold.body.len() + length <= MAX_BODY && hold.body.try_reserve(length).is_ok();
         if !has_room {
-            // More than the limit, so that the end finds it.
             hold.body = Vec::new();
-            hold.instructions.mode = None;
+            hold.is_too_large = true;
             return Some(Sent::BodyComplete);
         }
         hold.body.extend(blocks.iter().flat_map(|block| block.iter()));
@@ -164,7 +163,7 @@ impl ResponseStream {
         if self.is_gone() {
             return self.close(Ending::ClientDisconnected, Finish::Done);
         }
-        if hold.instructions.mode.is_none() {
+        if hold.is_too_large {
             let line = format!("{}: the response is larger than the {MAX_BODY} bytes that can be held", self.line());
             self.connection.host.log(Level::Error, &line);
             return self.fail(500, None, Finish::Done);

@@ -36,6 +36,8 @@ pub struct Delegation {
 pub(crate) struct PendingHold {
     pub(crate) instructions: Instructions,
     pub(crate) body: Vec<u8>,
+    /// It has more bytes than can be held.
+    pub(crate) is_too_large: bool,
 }
 
 pub(crate) struct Transaction {

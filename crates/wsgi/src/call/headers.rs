@@ -98,7 +98,7 @@ pub(crate) fn follow(exchange: &mut Exchange, fields: &[(String, String)]) -> Py
     }
     let fields = fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let instructions = Instructions::parse(fields).map_err(PyValueError::new_err)?;
-    if instructions.mode.is_some() {
+    if instructions.mode.is_some() || instructions.next.is_some() {
         exchange.hold(instructions);
     }
     Ok(())
