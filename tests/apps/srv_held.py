@@ -65,8 +65,9 @@ def application(environ, start_response):
         write = start_response("200 OK", held_fields("a"))
         write(b"written, ")
         return [b"returned"]
-    if path == "/large":
-        start_response("200 OK", held_fields("a"))
+    if path in ("/large", "/large-poll"):
+        more = [("Grip-Hold", "response"), ("Grip-Timeout", "1")] if path == "/large-poll" else []
+        start_response("200 OK", [*held_fields("a"), *more])
         return (b"x" * 100_000 for _ in range(0, int(query["size"]), 100_000))
     if path == "/file":
         start_response("200 OK", held_fields("a"))

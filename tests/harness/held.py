@@ -132,7 +132,9 @@ def figures(process: int) -> dict[str, Any]:
         line.sendall(struct.pack("<I", 1) + b"F")
         answer = b""
         while True:
-            answer += line.recv(65536)
+            more = line.recv(65536)
+            assert more, f"the holder has ended behind {answer!r}"
+            answer += more
             with contextlib.suppress(json.JSONDecodeError):
                 found: dict[str, Any] = json.loads(answer)
                 return found
@@ -146,7 +148,7 @@ def holder_address(process: int) -> bytes:
             sockets.add(str(entry.readlink()))
     for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
         words = line.split()
-        if f"socket:[{words[6]}]" in sockets and len(words) > 7 and words[7].startswith("@tailrace-"):
+        if f"socket:[{words[6]}]" in sockets and len(words) > 7 and words[7].startswith("@tailrace-holder-"):
             return words[7][1:].encode()
     raise AssertionError(f"process {process} has no socket for connections to be held")
 
