@@ -17,6 +17,7 @@ import socket
 import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from tailrace.system import forks
 
@@ -88,6 +89,13 @@ def advertise(urls: Iterable[str]) -> None:
     found = next((url for url in urls if url.startswith("http://")), None)
     if found is not None:
         os.environ.setdefault("GRIP_URL", f"{found}/?key={KEY.decode()}")
+
+
+def is_behind_another(urls: Iterable[str]) -> bool:
+    """Whether $GRIP_URL is that of a proxy which holds connections in front of this server. urls: where this server
+    accepts publications."""
+    found = urlsplit(os.environ.get("GRIP_URL", "")).netloc
+    return bool(found) and found not in (urlsplit(url).netloc for url in urls)
 
 
 def proof() -> str:

@@ -68,10 +68,11 @@ def make(
         )
         for each in listeners
     ]
-    values = settings.core(worker, connections) | {"holder": None, "holder_proof": None}
+    values = settings.core(worker, connections) | {"holder": None, "holder_proof": None, "is_behind_holder": False}
     if holds is not None:
         accepting.append(ListeningSocket(holds.application.fileno(), "internal"))
         values["holder"] = holds.holder_address
+        values["is_behind_holder"] = holding.is_behind_another(each.url for each in listeners if each.publishes)
         if settings.publish_bind:
             values["holder_proof"] = holding.proof()
     if note_collection not in gc.callbacks:

@@ -164,7 +164,7 @@ def test_the_core_takes_the_most_of_every_number(listener, option):
 
 
 def core(listener, **changed):
-    settings = server_settings(**changed).core() | {"holder": None, "holder_proof": None}
+    settings = server_settings(**changed).core() | {"holder": None, "holder_proof": None, "is_behind_holder": False}
     return _tailrace.Server(
         lambda environ, start_response: [], settings, [_tailrace.ListeningSocket(listener.fileno())]
     )
@@ -192,7 +192,7 @@ def test_the_documented_atoms_are_those_of_the_core(listener, atoms):
 
 
 def test_the_core_names_unknown_and_missing_settings(listener):
-    settings = server_settings().core() | {"holder": None, "holder_proof": None}
+    settings = server_settings().core() | {"holder": None, "holder_proof": None, "is_behind_holder": False}
     with pytest.raises(ValueError, match="treads"):
         _tailrace.Server(
             lambda environ, start_response: [], settings | {"treads": 3}, [_tailrace.ListeningSocket(listener.fileno())]

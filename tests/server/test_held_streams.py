@@ -351,19 +351,30 @@ def test_a_length_that_the_application_states_is_not_that_of_the_stream(server):
 FORGED = ("Grip-Sig: x", "GRIP-Last: a", "Grip_Sig: x", "grip-feature: all")
 
 
-@pytest.mark.xfail(strict=True, reason="fields of GRIP are looked for only beside those of forwarding proxies")
-def test_fields_of_clients_that_pretend_to_be_a_holding_proxy_are_removed():
+# Even a trusted proxy passes on the fields of its clients, unless it is one that holds connections.
+@pytest.mark.parametrize("trusted", ["none", "127.0.0.1"])
+@pytest.mark.parametrize("grip_url", [None, "itself", "http://pushpin.example:5561"])
+def test_fields_of_clients_that_pretend_to_be_a_holding_proxy_are_removed(trusted, grip_url):
     publishes = free_address()
-    with Server("srv_held:application", "--trusted-proxies", "none", publish_bind=publishes) as server:
-        assert json.loads(server.get("/environ", *FORGED).body) == []
-        with Stream(server.address, query(BASIC), *FORGED, body=b"begun ") as stream:
-            assert not [name for name, _ in stream.response.fields if name.lower().startswith("grip")]
-            publish(publishes, item("a", "x"))
-            assert stream.read(1) == b"x"
+    environment = {} if grip_url is None else {"GRIP_URL": grip_url.replace("itself", publishes.url)}
+    believes = trusted != "none" and grip_url not in (None, "itself")
+    arguments = ("--trusted-proxies", trusted)
+    with Server("srv_held:application", *arguments, publish_bind=publishes, environment=environment) as server:
+        # The proof that the server itself gives.
+        own = {"HTTP_GRIP_SIG"}
+        seen = set(json.loads(server.get("/environ", *FORGED).body))
+        assert (seen != own) is believes
+        if not believes:
+            with Stream(server.address, query(BASIC), *FORGED, body=b"begun ") as stream:
+                assert not [name for name, _ in stream.response.fields if name.lower().startswith("grip")]
+                publish(publishes, item("a", "x"))
+                assert stream.read(1) == b"x"
 
 
 def test_behind_a_trusted_proxy_that_holds_connections_the_instructions_are_for_it():
-    with Server("srv_held:application", "--trusted-proxies", "127.0.0.1") as server, server.client() as client:
+    environment = {"GRIP_URL": "http://pushpin.example:5561"}
+    arguments = ("--trusted-proxies", "127.0.0.1")
+    with Server("srv_held:application", *arguments, environment=environment) as server, server.client() as client:
         asked = f"GET {query(BASIC)} HTTP/1.1\r\nHost: test\r\nGrip-Sig: x\r\n\r\n".encode()
         for _ in range(2):
             response = client.ask(asked)

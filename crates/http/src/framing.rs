@@ -49,6 +49,8 @@ pub struct RequestFraming {
     pub host: Option<Span>,
     /// There is a field by which a proxy states something about its client ([`crate::forwarded`]).
     pub has_forwarded: bool,
+    /// There is a field of GRIP, with which a proxy that holds connections proves that it is one.
+    pub has_grip: bool,
     /// The last field that states when a proxy received the request ([`crate::request_start`]).
     pub start: Option<Span>,
     /// The client wants to continue with the WebSocket protocol (RFC 6455 section 4.1).
@@ -143,6 +145,7 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
     let mut connection = ConnectionOptions::default();
     let mut expectation = Ok(false);
     let mut has_forwarded = false;
+    let mut has_grip = false;
     let mut start = None;
     let mut asks_web_socket = false;
     for field in &head.fields {
@@ -172,6 +175,7 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
                     start = Some(field.value);
                 }
             }
+            _ if is_of_grip(name) => has_grip = true,
             _ => {}
         }
     }
@@ -196,7 +200,7 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
         && head.version == Version::Http11
         && head.method.of(bytes) == b"GET"
         && body == BodyLength::None;
-    Ok(RequestFraming { body, keep_alive, expects_continue, host, has_forwarded, start, web_socket })
+    Ok(RequestFraming { body, keep_alive, expects_continue, host, has_forwarded, has_grip, start, web_socket })
 }
 
 /// Reads the framing fields of a uwsgi packet whose fields have the names of HTTP. The proxy in front has applied the
@@ -209,6 +213,7 @@ pub fn packet_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Resu
     let mut host = None;
     let mut body = BodyLength::None;
     let mut has_forwarded = false;
+    let mut has_grip = false;
     let mut start = None;
     for field in &head.fields {
         let name = field.name.of(bytes);
@@ -226,12 +231,20 @@ pub fn packet_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Resu
                     start = Some(field.value);
                 }
             }
+            _ if is_of_grip(name) => has_grip = true,
             _ => {}
         }
     }
     let host = if host.is_some() { target_host(bytes, head, host)? } else { head.authority };
     let (keep_alive, expects_continue, web_socket) = (false, false, false);
-    Ok(RequestFraming { body, keep_alive, expects_continue, host, has_forwarded, start, web_socket })
+    Ok(RequestFraming { body, keep_alive, expects_continue, host, has_forwarded, has_grip, start, web_socket })
+}
+
+/// Whether this is the name of a field of GRIP. With an underscore, an application could not tell it from one.
+#[inline]
+#[must_use]
+pub fn is_of_grip(name: &[u8]) -> bool {
+    name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"grip-") || start.eq_ignore_ascii_case(b"grip_"))
 }
 
 /// Whether this is the name of a field with the time at which a proxy received the request.

@@ -43,11 +43,6 @@ pub enum Fields {
     Removed,
 }
 
-/// The fields of GRIP, with which a proxy that holds connections proves that it is one.
-fn is_of_holder(name: &[u8]) -> bool {
-    name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"grip-") || start.eq_ignore_ascii_case(b"grip_"))
-}
-
 impl Peer {
     /// The other end of a connection that this listener has accepted.
     pub fn of_socket(socket: Option<SocketAddr>, listener: usize) -> Self {
@@ -81,8 +76,6 @@ impl Peer {
     pub fn take_fields(&mut self, bytes: &[u8], fields: &mut Vec<Field>, trust: &Trust) -> Result<Fields, Refusal> {
         if !trust.is_trusted(self.client) {
             remove_all(bytes, fields);
-            // Whoever sends these fields is a proxy that holds connections, so a client must not.
-            fields.retain(|field| !is_of_holder(field.name.of(bytes)));
             return Ok(Fields::Removed);
         }
         let removed = remove_others(bytes, fields, trust);

@@ -155,6 +155,8 @@ pub struct Config {
     pub origins: Origins,
     /// Paths whose WebSockets the holder serves. One that ends with a slash stands for all below it.
     pub websocket_events: Vec<Vec<u8>>,
+    /// A proxy in front of the server holds connections.
+    pub is_behind_holder: bool,
     /// The abstract address of the process that holds connections. `None`: none are held.
     pub holder: Option<Vec<u8>>,
     /// A request that has run for this long is reported; zero: none is.
@@ -240,6 +242,7 @@ impl Default for Config {
             cancel: Cancellation::Never,
             origins: Origins::default(),
             websocket_events: Vec::new(),
+            is_behind_holder: false,
             holder: None,
             slow_request_log: Duration::ZERO,
             query_masking: QueryMasking::default(),

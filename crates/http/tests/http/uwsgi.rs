@@ -123,9 +123,10 @@ fn a_packet_of_nginx_is_a_request_head() {
         ("REMOTE_ADDR", "192.0.2.1"),
     ];
     assert_eq!(request.pairs(&request.head.variables), variables);
-    let RequestFraming { body, keep_alive, expects_continue, host, has_forwarded, start, web_socket } = request.framing;
+    let RequestFraming { body, keep_alive, expects_continue, host, has_forwarded, has_grip, start, web_socket } =
+        request.framing;
     assert_eq!((body, keep_alive, expects_continue), (BodyLength::Known(5), false, false));
-    assert!(!has_forwarded && start.is_none() && !web_socket);
+    assert!(!has_forwarded && !has_grip && start.is_none() && !web_socket);
     assert_eq!(host.map(|host| request.text(host)), Some("example.org"));
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tailrace_http::body::{BodyDecoder, BodyStep};
 use tailrace_http::encode;
-use tailrace_http::framing::{BodyLength, RequestFacts};
+use tailrace_http::framing::{BodyLength, RequestFacts, is_of_grip};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::{Exceeded, Refusal};
 use tailrace_http::peer::{Fields, Peer};
@@ -20,7 +20,7 @@ use tailrace_observe::record::{Ending, Record};
 use tailrace_observe::stats::Activity;
 use tailrace_os::clock::{Millis, NEVER, Reading, millis};
 
-use crate::config::Config;
+use crate::config::{Config, ListenerProtocol};
 use crate::connection::one_time_warnings::Untrusted;
 use crate::connection::transaction::Transaction;
 use crate::connection::transaction_pool::TransactionPool;
@@ -379,6 +379,13 @@ impl Rules<'_> {
         self.has_room || self.memory.has_room(more)
     }
 
+    /// True if the sender may prove that it holds connections: a trusted proxy, where the operator has one that does so, or
+    /// another process of this server.
+    fn believes_grip(&self, sender: Option<SocketAddr>) -> bool {
+        self.config.listener(self.peer.listener).protocol == ListenerProtocol::Internal
+            || (self.config.is_behind_holder && self.config.trust.is_trusted(sender))
+    }
+
     /// Charges a request that is kept while the thread serves other connections. False: there is no memory for it and
     /// `more` bytes.
     fn hold(&self, transaction: &mut Transaction, more: usize) -> bool {
@@ -627,6 +634,11 @@ impl ConnectionState {
             }
             _ => None,
         };
+        if request.framing.has_grip && !rules.believes_grip(sender) {
+            let Request { bytes: all, head, .. } = request;
+            head.fields.retain(|field| !is_of_grip(field.name.of(all)));
+            request.framing.has_grip = false;
+        }
         if request.framing.has_forwarded {
             let Request { bytes: all, head, peer, .. } = request;
             let client = peer.client;

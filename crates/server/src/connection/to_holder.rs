@@ -57,9 +57,8 @@ impl Exchange {
         if self.connection().shared.config.listener(request.peer.listener).protocol == ListenerProtocol::Internal {
             return true;
         }
-        // Those of clients were removed.
-        let mut names = request.head.fields.iter().map(|field| field.name.of(&request.bytes));
-        names.any(|name| name.eq_ignore_ascii_case(b"grip-sig"))
+        // Otherwise, these fields were removed.
+        request.framing.has_grip
     }
 }
 
