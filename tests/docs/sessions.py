@@ -38,6 +38,8 @@ SESSIONS = {
     "metrics": Session(modules=("prometheus_client",)),
     "application-metrics": Session(application="", modules=("prometheus_client",)),
     "events": Session(application="", modules=("flask",)),
+    "held": Session(application="", modules=("flask",)),
+    "publish": Session(application="", modules=("flask",)),
     "files": Session(application="", modules=("flask",)),
     # coming-from/
     "from-gunicorn": Session(files=("gunicorn.conf.py", "hooks.py"), port=8001),

@@ -209,7 +209,7 @@ def test_every_block_has_a_language_and_a_marker_that_is_known():
     known = {"run", "log", "incident", "not run", "application", ""}
     languages = {
         *("console", "text", "python", "toml", "ini", "nginx", "haproxy", "apache", "caddyfile", "dockerfile", "yaml"),
-        "json",
+        *("json", "javascript"),
     }
     wrong = [
         str(block) for block in BLOCKS if block.language not in languages or block.marker.partition(":")[0] not in known

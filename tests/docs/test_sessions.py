@@ -46,6 +46,8 @@ VARYING = [
     (r"\d\.\d+e\+\d\d", "BYTES"),
     (r"(?<= )\d+\.\d{3}(?= )", "MS"),
     (r"\bdata: \d{10}\b", "data: SECONDS"),
+    # Ids of events.
+    (r"\b[0-9a-f]{16}-[0-9a-f]{6}\b", "ID"),
     (r"\b\d+ threads: 1 waiting, \d+ idle", "N threads: 1 waiting, N idle"),
     # Python 3.11 and newer mark the place in the line.
     (r"\n +[~^]+(?=\n)", ""),
@@ -106,7 +108,7 @@ class Running:
         command = self.bin / "tailrace"
         command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tailrace "$@"\n')
         command.chmod(0o755)
-        self.address, self.status = free_address(), free_address()
+        self.address, self.status, self.publish = free_address(), free_address(), free_address()
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith("TAILRACE_")}
         # As on a terminal, where curl shows no progress beside what it prints.
         (self.directory / ".curlrc").write_text("silent\nshow-error\n")
@@ -132,6 +134,7 @@ class Running:
         line = line.replace("/srv/shop/venv/bin/tailrace", "tailrace")
         line = line.replace("/srv/shop/app", str(self.app)).replace("/run/shop", str(self.run))
         line = re.sub(rf"(?<=:){self.session.port}\b", str(self.address.port), line)
+        line = re.sub(r"(?<=:)5561\b", str(self.publish.port), line)
         return re.sub(r"(?<=:)9000\b", str(self.status.port), line)
 
     def printed(self, text):
