@@ -1,0 +1,8 @@
+"""The application."""
+
+import os
+
+from django.core.wsgi import get_wsgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "grip_site.settings")
+application = get_wsgi_application()
