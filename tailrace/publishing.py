@@ -93,7 +93,6 @@ def publish(
     *,
     event: str | None = None,
     id: str | None = None,
-    prev_id: str | None = None,
     to: str | None = None,
 ) -> str:
     """Sends an event to all responses that are held on a channel; its id.
@@ -101,8 +100,7 @@ def publish(
         tailrace.publish("orders", {"id": 7}, event="changed")
 
     data: text, or a value that is sent as JSON. event, id: fields of the event. Without an id it gets a new one, so
-    that a client that comes back is sent what it has missed. prev_id: the id of the event before it on the channel; a
-    client that has another one is not sent it twice. Held responses (long polling) are answered with the data.
+    that a client that comes back is sent what it has missed. Held responses (long polling) are answered with the data.
 
     to: an address of `--publish-bind`, such as "127.0.0.1:5561" or "unix:/run/publish.sock"; a URL; or None: the server
     that runs this code, or else what $TAILRACE_PUBLISH_URL, $TAILRACE_PUBLISH_BIND or $GRIP_URL names. Any thread,
@@ -123,8 +121,6 @@ def publish(
             },
         },
     }
-    if prev_id is not None:
-        item["prev-id"] = prev_id
     publish_items([item], to=to)
     return id
 

@@ -195,7 +195,7 @@ class Fake:
 
 def test_the_path_of_a_url_stays_before_that_of_the_address():
     with Fake(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") as fake:
-        tailrace.publish("a", "x", prev_id="6", id="7", to=f"http://{fake.address.place}/below/it/?iss=x")
+        tailrace.publish("a", "x", id="7", to=f"http://{fake.address.place}/below/it/?iss=x")
     head, _, body = fake.received.partition(b"\r\n\r\n")
     assert head.startswith(b"POST /below/it/publish/ HTTP/1.1\r\n") and b"Content-Type: application/json" in head
     assert json.loads(body) == {

@@ -1,7 +1,7 @@
 //! Connections that are held without threads: the process without Python that has them, and what other processes send it.
 //!
 //! The order of the files: what an application asks for ([`grip`]) travels with its connection in a [`message`], through
-//! [`control`], to the [`holder`]. What is published ([`publication`]) is kept in [`channels`], and sent to each [`held`]
+//! `control`, to the `holder`. What is published ([`publication`]) is kept in `channels`, and sent to each `held`
 //! connection.
 
 mod call;
