@@ -17,7 +17,8 @@ from harness.browser import Browser, Chromium
 from harness.encrypted import authority
 from harness.fronts import Front, nginx_with
 from harness.server import Server
-from harness.tools import need_tool
+from harness.tools import need_module, need_tool
+from harness.wire import Client
 from server.probes import eventually
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/websockets.md"
@@ -200,3 +201,93 @@ def test_a_page_in_a_browser_is_connected_again_after_a_reload(place, tmp_path):
         seen = page.value("window.got.length")
         eventually(lambda: page.value("window.got.length") > seen + 3, "messages arrive again")
     assert "Traceback" not in server.log, server.log
+
+
+DJANGO = """
+from django.conf import settings
+from django.urls import path
+
+settings.configure(
+    SECRET_KEY="x",
+    ROOT_URLCONF=__name__,
+    ALLOWED_HOSTS=["*"],
+    MIDDLEWARE=["django_grip.GripMiddleware", "django.middleware.csrf.CsrfViewMiddleware"],
+    GRIP_URL="http://%s",
+)
+import django
+
+django.setup()
+from django.core.wsgi import get_wsgi_application
+
+import views
+
+urlpatterns = [path("ws/chat", views.chat)]
+app = get_wsgi_application()
+"""
+
+
+@contextmanager
+def without_threads(directory, name, place, publish):
+    """The URL where the application of the guide gets messages as requests."""
+    text = GUIDE.read_text()
+    (directory / "live.py").write_text(re.search(r'```python title="live\.py"\n(.*?)```', text, re.DOTALL)[1])
+    (directory / "views.py").write_text(re.search(r'```python title="views\.py"\n(.*?)```', text, re.DOTALL)[1])
+    (directory / "chats.py").write_text(DJANGO % publish.bind)
+    flags = ["--websocket-events", "/ws/"]
+    made = Server(f"{name}:app", *flags, directory=directory, workers=2, threads=1, publish_bind=publish)
+    with behind(made, place) as found:
+        yield found
+
+
+def talker(url):
+    return simple_websocket.Client(url.replace("http", "ws") + "/ws/chat")
+
+
+@pytest.mark.parametrize("place", ["", "nginx", "haproxy", "caddy"])
+@pytest.mark.parametrize("name", ["live", "chats"])
+def test_without_threads_a_message_reaches_all_clients_before_and_after_a_reload(name, place, tmp_path):
+    if name == "chats":
+        need_module("gripcontrol")
+    with without_threads(tmp_path, name, place, free_address()) as (url, server):
+        clients = [talker(url) for _ in range(20)]
+        # Each is subscribed once its first message has come back.
+        for number, client in enumerate(clients):
+            client.send(f"first {number}")
+            await_text(client, f"first {number}")
+        for client in clients[:-1]:
+            await_text(client, f"first {number}")
+        for number, text in enumerate(["hello", "ö" * 40_000]):
+            clients[number].send(text)
+            assert all(client.receive(timeout=20) == text for client in clients)
+        server.send_signal(signal.SIGHUP)
+        eventually(lambda: "reload complete" in server.log, "a reload")
+        clients[0].send("again")
+        assert all(client.receive(timeout=20) == "again" for client in clients)
+        for client in clients:
+            client.close(1000, "bye")
+    assert "Traceback" not in server.log, server.log
+
+
+def await_text(client, text):
+    while (found := client.receive(timeout=20)) != text:
+        assert found is not None, text
+
+
+def test_without_threads_other_origins_and_clients_that_pretend_to_be_a_server_are_refused(tmp_path):
+    asks = ["GET /ws/chat HTTP/1.1", "Host: test", "Connection: upgrade", "Upgrade: websocket"]
+    asks += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="]
+    foreign = [*asks, "Origin: https://evil.example"]
+    deflating = [*asks, "Sec-WebSocket-Extensions: permessage-deflate"]
+    pretending = ["POST /ws/chat HTTP/1.1", "Host: test", "Content-Type: application/websocket-events"]
+    with without_threads(tmp_path, "live", "", free_address()) as (_url, server):
+
+        def ask(lines):
+            with Client(server.address) as client:
+                client.send("\r\n".join([*lines, "", ""]).encode())
+                return client.head()
+
+        assert ask(foreign).status == 403
+        opened = ask(deflating)
+        assert opened.status == 101 and "sec-websocket-extensions" not in opened
+        # The tests reach the server from the address of a proxy that is trusted.
+        assert ask([*pretending, "X-Forwarded-For: 192.0.2.1", "Content-Length: 0"]).status == 403
