@@ -1,10 +1,9 @@
 //! Requests of the holder to the application: uwsgi packets to the internal address, which all workers listen on.
 
 use std::io::{self, ErrorKind, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use tailrace_os::passing;
 use tailrace_os::socket::{self, Io};
 
 use crate::message::Origin;
@@ -12,7 +11,7 @@ use crate::message::Origin;
 /// Maximum size of a response, in bytes.
 const MAX_ANSWER: usize = 4 << 20;
 /// Fields of the original request that are about its connection or its body.
-const LEFT_OUT: [&str; 15] = [
+const LEFT_OUT: [&str; 16] = [
     "connection",
     "upgrade",
     "keep-alive",
@@ -28,7 +27,11 @@ const LEFT_OUT: [&str; 15] = [
     "sec-websocket-version",
     "sec-websocket-extensions",
     "range",
+    // It is for the holder alone to say.
+    "connection-id",
 ];
+/// Fields whose names begin so are for the holder alone to send: a client could pretend to be another user.
+const OF_HOLDER: [&str; 2] = ["meta-", "grip-"];
 
 /// A response of the application.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -58,6 +61,13 @@ pub(crate) enum Recipient {
     Nobody,
 }
 
+/// The request that tells the application that a client has left.
+pub(crate) struct Farewell {
+    pub(crate) packet: Vec<u8>,
+    /// The WebSocket was open. If it was not, the application knows of it only if it accepts it.
+    pub(crate) is_of_open: bool,
+}
+
 /// A request that was sent, or is being sent.
 pub(crate) struct Call {
     socket: OwnedFd,
@@ -67,19 +77,12 @@ pub(crate) struct Call {
     pub(crate) recipient: Recipient,
     pub(crate) since: Instant,
     /// The request that follows when this one is answered.
-    pub(crate) next: Option<Vec<u8>>,
+    pub(crate) next: Option<Farewell>,
 }
 
 impl Call {
-    /// # Errors
-    /// No worker listens, or the queue is full.
-    pub(crate) fn begin(address: &[u8], packet: Vec<u8>, recipient: Recipient, now: Instant) -> io::Result<Self> {
-        let socket = passing::connect_to(address)?;
-        Ok(Self { socket, packet, sent: 0, received: Vec::new(), recipient, since: now, next: None })
-    }
-
-    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    pub(crate) fn new(socket: OwnedFd, packet: Vec<u8>, recipient: Recipient, since: Instant) -> Self {
+        Self { socket, packet, sent: 0, received: Vec::new(), recipient, since, next: None }
     }
 
     /// Sends and receives, as far as the socket allows. `Ok(None)`: the response is not complete.
@@ -155,8 +158,11 @@ pub(crate) fn packet(
     add(b"HTTPS", if origin.is_https { b"on" } else { b"off" })?;
     add(b"CONTENT_LENGTH", body.len().to_string().as_bytes())?;
     for (name, value) in &origin.fields {
-        let is_plain =
-            !name.contains(&b'_') && !LEFT_OUT.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()));
+        let begins_as =
+            |start: &&str| name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start.as_bytes()));
+        let is_plain = !name.contains(&b'_')
+            && !LEFT_OUT.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
+            && !OF_HOLDER.iter().any(begins_as);
         if is_plain {
             add(&variable(name), value)?;
         }
@@ -194,6 +200,17 @@ mod tests {
         for wrong in ["", "HTTP/1.1 200 OK\r\n", "x\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nxy"] {
             assert_eq!(parse(wrong.as_bytes()), None, "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_client_cannot_pretend_to_be_what_the_application_keeps_in_its_connection() {
+        let names = ["Meta-User", "meta-x", "Connection-ID", "Grip-Sig", "Metadata"];
+        let fields = names.map(|name| (ByteBuf::from(name.as_bytes()), ByteBuf::from(b"forged")));
+        let origin = Origin { fields: fields.into(), ..Origin::default() };
+        let made = packet("POST", &origin, "", b"/ws", &[("Connection-Id", "i"), ("Meta-user", "3")], b"").unwrap();
+        let text = String::from_utf8_lossy(&made);
+        assert_eq!(text.matches("forged").count(), 1, "{text:?}");
+        assert!(text.contains("HTTP_METADATA\x06\0forged") && text.contains("HTTP_META_USER\x01\x003"), "{text:?}");
     }
 
     #[test]

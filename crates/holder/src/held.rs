@@ -23,6 +23,8 @@ use crate::session::{Action, Session, may_subscribe};
 
 /// Publications are gathered for one write until they have this many bytes.
 const GATHERED: usize = 64 * 1024;
+/// Reads of a client before others get their turn.
+const AT_ONCE: usize = 16;
 /// A client may send this many bytes while its response is held. What it sends is discarded.
 const MAX_RECEIVED: u32 = 64 * 1024;
 /// A client may send this many bytes behind its violation of the protocol. They are discarded, so that the close frame is
@@ -175,6 +177,12 @@ pub(crate) struct Held {
     pub(crate) is_taken_over: bool,
     /// A request for more content was made and is not answered: nothing else is sent meanwhile.
     pub(crate) is_fetching: bool,
+    /// It waits until fewer requests of the application are made.
+    pub(crate) awaits_call: bool,
+    /// The timer of its end is set.
+    pub(crate) has_end_timer: bool,
+    /// The client has sent more than was read in one go.
+    pub(crate) has_more: bool,
     /// The application was last asked for more content when it had published up to this number.
     fetched_to: u64,
     frames: Frames,
@@ -318,6 +326,9 @@ impl Held {
             accounted: 0,
             is_taken_over: false,
             is_fetching: false,
+            awaits_call: false,
+            has_end_timer: false,
+            has_more: false,
             fetched_to: 0,
             frames: Frames::default(),
             is_paused: false,
@@ -365,7 +376,8 @@ impl Held {
 
     /// Bytes that wait for its client here, and not in the logs.
     pub(crate) fn waiting(&self) -> usize {
-        self.state.unsent.capacity() + self.frames.pending().len()
+        let queued = self.state.session.as_ref().map_or(0, |session| session.queued());
+        self.state.unsent.capacity() + self.frames.pending().len() + self.early.capacity() + queued
     }
 
     /// Joins its channels under this key. `last_event_id`: the id of the last publication that the client has, as it says.
@@ -404,7 +416,7 @@ impl Held {
     pub(crate) fn portable(&self, channels: &Channels) -> State {
         let mut state = self.state.clone();
         if let Some(session) = &mut state.session {
-            session.pending = self.frames.pending().to_vec();
+            session.pending = if session.is_open { self.frames.pending() } else { &self.early }.to_vec();
         }
         for subscribed in &mut state.subscriptions {
             subscribed.dropped = channels.get(subscribed.channel).map_or(0, |channel| channel.dropped);
@@ -533,14 +545,21 @@ impl Held {
             return Some(());
         }
         gathered.clear();
-        let mut entries = Vec::new();
-        for (at, subscribed) in self.state.subscriptions.iter().enumerate() {
-            entries.extend(channels.get(subscribed.channel)?.after(self.state.number)?.map(|entry| (at, entry)));
+        let mut logs = Vec::with_capacity(self.state.subscriptions.len());
+        for subscribed in &self.state.subscriptions {
+            logs.push(channels.get(subscribed.channel)?.after(self.state.number)?.peekable());
         }
-        entries.sort_by_key(|(_, entry)| entry.number);
         // A connection that has a channel twice gets what is published there once.
-        entries.dedup_by_key(|(_, entry)| entry.number);
-        for (at, entry) in entries {
+        let mut last = 0;
+        // They are merged as far as needed: a client may be behind by very many.
+        while let Some((_, at)) =
+            logs.iter_mut().enumerate().filter_map(|(at, log)| Some((log.peek()?.number, at))).min()
+        {
+            let Some(entry) = logs[at].next() else { break };
+            if entry.number == last {
+                continue;
+            }
+            last = entry.number;
             if !self.gather_one(at, &entry.publication, entry.number, encoder, gathered) {
                 break;
             }
@@ -842,7 +861,11 @@ impl Held {
 
     /// Reads what the client has sent, and discards it unless it is for the application. `Some`: the connection is over.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Option<Reason> {
-        while !self.is_paused {
+        self.has_more = false;
+        for _ in 0..AT_ONCE {
+            if self.is_paused {
+                return None;
+            }
             match socket::receive(self.socket.as_fd(), buffer) {
                 Io::Moved(count) if self.state.session.is_some() => {
                     if let Some(reason) = self.receive_frames(&buffer[..count]) {
@@ -860,6 +883,7 @@ impl Held {
                 Io::End | Io::Broken => return Some(Reason::Left),
             }
         }
+        self.has_more = true;
         None
     }
 
@@ -876,6 +900,11 @@ impl Held {
             return (self.early.len() > MAX_EARLY).then_some(Reason::Sent);
         }
         let mut events = Vec::new();
+        if self.state.is_ending {
+            // Nothing may follow the close frame that was sent. That of the client is waited for.
+            let ending = self.frames.receive(bytes, &mut Vec::new(), &mut events);
+            return ending.map(|_| Reason::Complete);
+        }
         let ending = self.frames.receive(bytes, &mut self.state.unsent, &mut events);
         if self.state.unsent.len() > MAX_ANSWERS {
             // A client that sends pings and does not read the pongs.
@@ -885,7 +914,6 @@ impl Held {
         self.is_paused = session.is_full();
         match ending {
             None => None,
-            Some(Ending::Closed(_)) if self.state.is_ending => Some(Reason::Complete),
             Some(Ending::Closed(content)) => {
                 session.push(Event::with("CLOSE", content));
                 session.is_over = true;
@@ -910,7 +938,10 @@ impl Held {
 
     /// True when the application is to be told what the client has sent.
     pub(crate) fn calls(&self) -> bool {
-        self.state.session.as_ref().is_some_and(|session| session.has_queued() && !session.is_calling)
+        let session = self.state.session.as_ref();
+        session.is_some_and(|session| {
+            session.has_queued() && !session.is_calling && (session.is_over || !self.state.is_ending)
+        })
     }
 
     /// Does what an answer of the application asks for.
@@ -919,8 +950,7 @@ impl Held {
             Action::Accept(head) => {
                 self.state.unsent.extend_from_slice(&head);
                 let early = std::mem::take(&mut self.early);
-                let bytes = [std::mem::take(&mut self.session_pending()), early].concat();
-                if let Some(reason) = self.receive_frames(&bytes) {
+                if let Some(reason) = self.receive_frames(&early) {
                     return Left::Over(reason);
                 }
             }
@@ -961,7 +991,9 @@ impl Held {
     /// Goes on with the frames of the former holder.
     pub(crate) fn take_pending(&mut self) {
         let pending = self.session_pending();
-        if !pending.is_empty() {
+        if self.state.session.as_ref().is_some_and(|session| !session.is_open) {
+            self.early = pending;
+        } else if !pending.is_empty() {
             self.frames.restore(&pending);
         }
     }
@@ -1049,6 +1081,11 @@ impl Held {
         self.state.unsent.clear();
         self.state.subscriptions.clear();
         self.respond(Some(&form));
+    }
+
+    /// A request to the application was made and is not answered.
+    pub(crate) fn is_asking(&self) -> bool {
+        self.is_fetching || self.state.session.as_ref().is_some_and(|session| session.is_calling)
     }
 
     pub(crate) fn is_ending(&self) -> bool {

@@ -23,7 +23,7 @@ use tailrace_os::poll;
 use tailrace_os::random;
 use tailrace_os::socket;
 
-use crate::call::{Answer, Call, Recipient};
+use crate::call::{Answer, Call, Farewell, Recipient};
 use crate::channels::{Channels, Entry, Member, ReplayLimits};
 use crate::control::{Control, Received};
 use crate::events::Event;
@@ -41,6 +41,10 @@ const CALLS: u64 = 1 << 33;
 const MAX_CALLS: usize = 256;
 /// How long the application may take for a request.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Requests that tell the application of clients that have left may occupy this much memory while they wait.
+const MAX_FAREWELLS: usize = 32 << 20;
+/// Messages of one process that are read before other events are looked at.
+const MESSAGES: usize = 64;
 /// How often more content is asked for in a row, and how long after a failure.
 const ATTEMPTS: u32 = 5;
 /// Connections that are sent something before events are looked at again.
@@ -59,8 +63,6 @@ const LARGEST: usize = 20;
 const DRAIN: Duration = Duration::from_millis(200);
 /// Bytes that clients have not accepted may occupy this much memory, besides what is kept for all.
 const MAX_WAITING: usize = 128 << 20;
-/// Beyond that, a client with more than this is closed.
-const FEW: usize = 64 * 1024;
 /// How long the whole of a take-over may take.
 const TAKE_OVER: Duration = Duration::from_secs(20);
 
@@ -106,6 +108,16 @@ struct Passed {
     last: u64,
 }
 
+/// What waits until fewer requests of the application are made.
+enum Waiting {
+    /// The connection with this key and serial number has something to ask.
+    Connection(usize, u64),
+    /// A request whose turn has come, but for which there was no descriptor.
+    Request(Vec<u8>, Recipient),
+    /// The application is to be told that a client has left.
+    Farewell(Vec<u8>),
+}
+
 /// Writes a line to the error log.
 pub type Log = Box<dyn Fn(Level, &str) + Send>;
 
@@ -140,8 +152,12 @@ pub struct Holder {
     calls: Slab<Call>,
     /// Requests that could not be made: they are answered in the next round of the loop.
     failed: Vec<(Recipient, io::Error)>,
-    /// Connections that wait until fewer requests are made.
-    waiting: VecDeque<usize>,
+    /// What waits until fewer requests are made.
+    waiting: VecDeque<Waiting>,
+    /// Bytes of the farewells among them.
+    farewells: usize,
+    /// Events whose source has more than was read in one go.
+    again: Vec<u64>,
     /// The next holder, and when it gets everything although requests are not answered.
     next: Option<(Control, Instant)>,
     /// Everything has been passed on.
@@ -182,6 +198,8 @@ impl Holder {
             calls: Slab::new(),
             failed: Vec::new(),
             waiting: VecDeque::new(),
+            farewells: 0,
+            again: Vec::new(),
             next: None,
             is_over: false,
         })
@@ -203,7 +221,9 @@ impl Holder {
         while !self.is_over {
             self.shared.poller.wait(&mut events, self.pause())?;
             let now = clock::now();
-            for (key, readiness) in events.iter().collect::<Vec<_>>() {
+            let rest = SocketReadiness { read: true, write: false, read_end: false, gone: false };
+            let again = std::mem::take(&mut self.again).into_iter().map(|key| (key, rest));
+            for (key, readiness) in events.iter().chain(again).collect::<Vec<_>>() {
                 // A panic costs what has caused it, and not all connections.
                 if let Err(panic) = catch(|| self.event(key, readiness, now)) {
                     (self.log)(Level::Error, &format!("internal error in the process that holds connections: {panic}"));
@@ -244,7 +264,7 @@ impl Holder {
     }
 
     fn pause(&self) -> Option<Duration> {
-        if !self.listed.is_empty() || !self.failed.is_empty() {
+        if !self.listed.is_empty() || !self.failed.is_empty() || !self.again.is_empty() {
             return Some(Duration::ZERO);
         }
         let controls = self.controls.iter().map(|(_, control)| control.since + PATIENCE).min();
@@ -286,7 +306,7 @@ impl Holder {
 
     fn control_event(&mut self, key: u64, now: Instant) {
         let Some(key) = usize::try_from(key).ok().filter(|key| self.controls.contains(*key)) else { return };
-        loop {
+        for _ in 0..MESSAGES {
             match self.controls[key].read() {
                 Ok(Some(message)) => {
                     self.controls[key].since = now;
@@ -308,6 +328,7 @@ impl Holder {
                 }
             }
         }
+        self.again.push(key as u64);
     }
 
     /// Does what a message says. Returns the answer, if it has one.
@@ -441,8 +462,7 @@ impl Holder {
             return;
         }
         if self.calls.len() >= MAX_CALLS {
-            self.waiting.push_back(key);
-            return;
+            return self.wait(key);
         }
         let client = held.state.client.clone();
         let Some(session) = &mut held.state.session else { return };
@@ -458,8 +478,7 @@ impl Holder {
             return;
         }
         if self.calls.len() >= MAX_CALLS {
-            self.waiting.push_back(key);
-            return;
+            return self.wait(key);
         }
         let held = &mut self.held[key];
         if held.is_fetching {
@@ -470,21 +489,71 @@ impl Holder {
         self.begin_call(packet, recipient);
     }
 
+    /// Has a connection ask when fewer requests are made.
+    fn wait(&mut self, key: usize) {
+        let held = &mut self.held[key];
+        if !std::mem::replace(&mut held.awaits_call, true) {
+            self.waiting.push_back(Waiting::Connection(key, held.serial));
+        }
+    }
+
     fn begin_call(&mut self, packet: Option<Vec<u8>>, recipient: Recipient) {
-        let now = clock::now();
-        let begun = packet
-            .ok_or_else(|| io::Error::other("the fields of its request are too large"))
-            .and_then(|packet| Call::begin(&self.application, packet, recipient, now));
+        let Some(packet) = packet else {
+            return self.failed.push((recipient, io::Error::other("the fields of its request are too large")));
+        };
+        let socket = match passing::connect_to(&self.application) {
+            Ok(socket) => socket,
+            // No descriptor is left, or the queue is full. When another request has been answered, there may be room.
+            Err(_) if !self.calls.is_empty() => return self.waiting.push_front(Waiting::Request(packet, recipient)),
+            Err(fault) => return self.failed.push((recipient, fault)),
+        };
         let slot = self.calls.vacant_entry();
-        let key = slot.key();
-        let watched = begun.and_then(|call| {
-            self.shared.poller.watch_connection(Some(call.socket()), CALLS + key as u64)?;
-            Ok(call)
-        });
-        match watched {
+        match self.shared.poller.watch_connection(Some(socket.as_fd()), CALLS + slot.key() as u64) {
             // Its first event comes immediately: it is writable.
-            Ok(call) => _ = slot.insert(call),
+            Ok(()) => _ = slot.insert(Call::new(socket, packet, recipient, clock::now())),
             Err(fault) => self.failed.push((recipient, fault)),
+        }
+    }
+
+    /// Makes the requests that have waited, as far as there may be more.
+    fn make_waiting_calls(&mut self) {
+        while self.calls.len() < MAX_CALLS
+            && let Some(next) = self.waiting.pop_front()
+        {
+            match next {
+                Waiting::Connection(key, serial) => {
+                    let Some(held) = self.held.get_mut(key).filter(|held| held.serial == serial) else { continue };
+                    held.awaits_call = false;
+                    if held.state.session.is_some() { self.call(key) } else { self.list(key) }
+                }
+                Waiting::Request(packet, recipient) => self.begin_call(Some(packet), recipient),
+                Waiting::Farewell(packet) => {
+                    self.farewells -= packet.len();
+                    self.begin_call(Some(packet), Recipient::Nobody);
+                }
+            }
+            if let Some(Waiting::Request(..)) = self.waiting.front() {
+                return;
+            }
+        }
+    }
+
+    /// Sends the application a request whose answer matters to nobody.
+    fn bid_farewell(&mut self, packet: Vec<u8>) {
+        if self.calls.len() < MAX_CALLS {
+            self.begin_call(Some(packet), Recipient::Nobody);
+        } else if self.farewells + packet.len() <= MAX_FAREWELLS {
+            self.farewells += packet.len();
+            self.waiting.push_back(Waiting::Farewell(packet));
+        } else {
+            self.log_call("the application is too slow to be told of all clients that have left");
+        }
+    }
+
+    fn log_call(&mut self, line: &str) {
+        let now = u64::try_from(clock::since(self.began).as_millis()).unwrap_or(u64::MAX);
+        if self.call_lines.may_log(now) {
+            (self.log)(Level::Warning, line);
         }
     }
 
@@ -500,15 +569,12 @@ impl Holder {
 
     fn end_call(&mut self, key: usize, result: io::Result<Answer>, _now: Instant) {
         let call = self.calls.remove(key);
-        if let Some(packet) = call.next {
-            self.begin_call(Some(packet), Recipient::Nobody);
+        let is_accepted = result.as_ref().is_ok_and(|answer| answer.code() == 200);
+        if let Some(farewell) = call.next.filter(|farewell| farewell.is_of_open || is_accepted) {
+            self.begin_call(Some(farewell.packet), Recipient::Nobody);
         }
         self.answered(call.recipient, result);
-        if let Some(waiting) = self.waiting.pop_front()
-            && let Some(held) = self.held.get(waiting)
-        {
-            if held.state.session.is_some() { self.call(waiting) } else { self.list(waiting) }
-        }
+        self.make_waiting_calls();
     }
 
     fn answered(&mut self, recipient: Recipient, result: io::Result<Answer>) {
@@ -516,11 +582,9 @@ impl Holder {
         let Some(held) = self.held.get_mut(key).filter(|held| held.serial == serial) else { return };
         if let Err(fault) = &result {
             let line = format!("{}: the application could not be asked: {fault}", held.state.request);
-            let now = u64::try_from(clock::since(self.began).as_millis()).unwrap_or(u64::MAX);
-            if self.call_lines.may_log(now) {
-                (self.log)(Level::Warning, &line);
-            }
+            self.log_call(&line);
         }
+        let Some(held) = self.held.get_mut(key) else { return };
         if held.state.session.is_none() {
             return self.fetched(key, result.ok());
         }
@@ -579,28 +643,35 @@ impl Holder {
     fn say_farewell(&mut self, key: usize) {
         let held = &mut self.held[key];
         let Some(session) = &mut held.state.session else { return };
-        let is_open = session.is_open && !session.is_over;
-        if !is_open && !session.has_queued() {
+        // One that the application has not been asked about, or has refused, it does not know.
+        let (is_open, is_calling) = (session.is_open, session.is_calling);
+        if !is_open && !is_calling {
             return;
         }
-        if is_open {
+        if !session.is_over {
             session.push(Event::of("DISCONNECT"));
+        } else if !session.has_queued() {
+            return;
         }
         let client = held.state.client.clone();
         let serial = held.serial;
-        let (is_calling, packet) = (session.is_calling, session.request(&client));
-        if !is_calling {
-            return self.begin_call(packet, Recipient::Nobody);
-        }
-        let current = self.calls.iter_mut().find(|(_, call)| call.recipient == Recipient::Connection(key, serial));
-        if let Some((_, call)) = current {
-            call.next = packet;
+        let Some(packet) = session.request(&client) else { return };
+        let mut calls = self.calls.iter_mut().map(|(_, call)| call);
+        match calls.find(|call| is_calling && call.recipient == Recipient::Connection(key, serial)) {
+            Some(call) => call.next = Some(Farewell { packet, is_of_open: is_open }),
+            None => self.bid_farewell(packet),
         }
     }
 
     fn set_timer(&mut self, key: usize, now: Instant) {
-        let held = &self.held[key];
-        let at = if held.is_ending() { Some(now + LAST_BYTES) } else { held.expires_at() };
+        let held = &mut self.held[key];
+        let at = if !held.is_ending() {
+            held.expires_at()
+        } else if std::mem::replace(&mut held.has_end_timer, true) {
+            None
+        } else {
+            Some(now + LAST_BYTES)
+        };
         if let Some(at) = at {
             self.timers.insert((at, key, held.serial));
         }
@@ -626,19 +697,24 @@ impl Holder {
             self.count_closed(Reason::Stopped, "");
             self.held[key].stop(key as u64 * 997);
         }
+        if self.held[key].has_more {
+            self.again.push(CLIENTS + key as u64);
+        }
         self.list(key);
         self.call(key);
         self.account(key);
     }
 
-    /// Accounts for the memory of a connection. One that has much of it is closed if all together have too much.
+    /// Accounts for the memory of a connection. If all together have too much, the one that has most of it is closed.
     fn account(&mut self, key: usize) {
         let Some(held) = self.held.get_mut(key) else { return };
         let waiting = held.waiting();
         self.waiting_bytes = (self.waiting_bytes + waiting).saturating_sub(held.accounted);
         held.accounted = waiting;
-        if self.waiting_bytes > MAX_WAITING && waiting > FEW {
-            self.close(key, Reason::Behind);
+        if self.waiting_bytes > MAX_WAITING
+            && let Some((largest, _)) = self.held.iter().max_by_key(|(_, held)| held.accounted)
+        {
+            self.close(largest, Reason::Behind);
         }
     }
 
@@ -802,24 +878,21 @@ impl Holder {
         let keys: Vec<_> = self.controls.iter().map(|(key, _)| key).collect();
         let until = now + DRAIN;
         for key in keys {
-            poll::wait_readable(self.controls[key].socket(), until.saturating_duration_since(clock::now()));
+            let Some(control) = self.controls.get(key) else { continue };
+            poll::wait_readable(control.socket(), until.saturating_duration_since(clock::now()));
             self.control_event(key as u64, now);
         }
         self.next = Some((next, now + LAST_BYTES));
     }
 
     fn pass_on_when_quiet(&mut self, now: Instant) {
-        if !self.next.as_ref().is_some_and(|(_, until)| self.calls.is_empty() || *until <= now) {
+        let is_quiet = self.calls.is_empty() && self.waiting.is_empty();
+        if !self.next.as_ref().is_some_and(|(_, until)| is_quiet || *until <= now) {
             return;
         }
         let Some((next, _)) = self.next.take() else { return };
         // Their messages may have reached the application, or not.
-        let torn = self.calls.iter().filter_map(|(_, call)| match call.recipient {
-            Recipient::Connection(key, serial) if self.held.get(key).is_some_and(|held| held.serial == serial) => {
-                Some(key)
-            }
-            _ => None,
-        });
+        let torn = self.held.iter().filter(|(_, held)| held.is_asking()).map(|(key, _)| key);
         let torn = torn.collect::<Vec<_>>();
         for key in torn {
             if self.held[key].state.session.is_some() {

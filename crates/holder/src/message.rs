@@ -14,8 +14,8 @@ use tailrace_os::socket::Io;
 
 use crate::grip::Instructions;
 
-/// Maximum size of a message, in bytes.
-pub const MAX_MESSAGE: usize = 2 << 20;
+/// Maximum size of a message, in bytes. That of a WebSocket, for the next holder, has what its client has not read.
+pub const MAX_MESSAGE: usize = 16 << 20;
 /// Messages up to this size fit in the buffer of a socket.
 const INLINE: usize = 64 * 1024;
 

@@ -110,11 +110,15 @@ impl Publication {
             Some(StreamForm::Close) | None => 0,
         };
         let response = self.response.as_ref().map_or(0, |form| {
-            form.body.capacity() + form.fields.iter().map(|(name, value)| name.len() + value.len() + 48).sum::<usize>()
+            form.status.len()
+                + form.body.capacity()
+                + form.fields.iter().map(|(name, value)| name.len() + value.len() + 48).sum::<usize>()
         });
         let ids = [&self.id, &self.prev_id].iter().map(|id| id.as_ref().map_or(0, |id| id.len() + 16)).sum::<usize>();
-        let texts =
-            [&self.skip_users, &self.requires].iter().map(|text| text.as_ref().map_or(0, String::len)).sum::<usize>();
+        let texts = [&self.skip_users, &self.requires, &self.sender]
+            .iter()
+            .map(|text| text.as_ref().map_or(0, String::len))
+            .sum::<usize>();
         let web_socket = match &self.web_socket {
             Some(WebSocketForm::Frame(frame) | WebSocketForm::Close(frame)) => frame.capacity(),
             None => 0,
@@ -295,6 +299,22 @@ mod tests {
             assert!(found.contains(fault), "{document}: {found}");
         }
         assert!(parse(&vec![b' '; MAX_DOCUMENT + 1]).unwrap_err().contains("may have"));
+    }
+
+    #[test]
+    fn whatever_makes_a_publication_large_counts() {
+        let long = "x".repeat(100_000);
+        let parts = [
+            format!(r#""meta": {{"sender": "{long}"}}, "http-stream": {{"content": ""}}"#),
+            format!(r#""meta": {{"require_sub": "{long}"}}, "http-stream": {{"content": ""}}"#),
+            format!(r#""http-response": {{"code": 200, "reason": "{long}"}}"#),
+            format!(r#""prev-id": "{long}", "http-stream": {{"content": ""}}"#),
+            format!(r#""ws-message": {{"content": "{long}"}}"#),
+        ];
+        for part in parts {
+            let made = parse(format!(r#"{{"items": [{{"channel": "a", {part}}}]}}"#).as_bytes()).unwrap();
+            assert!(made[0].size() > 100_000, "{}", &part[..40]);
+        }
     }
 
     #[test]

@@ -80,6 +80,11 @@ impl Session {
         }
     }
 
+    /// Bytes of what waits for the application.
+    pub(crate) fn queued(&self) -> usize {
+        self.queued
+    }
+
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
@@ -236,6 +241,7 @@ impl Session {
             "detach" => {
                 self.is_detached = true;
                 self.queue.clear();
+                self.queued = 0;
                 None
             }
             _ => None,

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use tailrace_os::clock;
 
-use super::{Holder, LAST_BYTES, Limits, RETRY_TIMER};
+use super::{Holder, LAST_BYTES, Limits, MAX_CALLS, MAX_WAITING, RETRY_TIMER};
+use crate::call::Answer;
 use crate::channels::ReplayLimits;
 use crate::grip::Instructions;
 use crate::held::Reason;
-use crate::message::{self, Format, Hold, Kind};
+use crate::message::{self, Format, Hold, Kind, Opening, Origin};
 use crate::publication::parse;
 
 static NAMES: AtomicU32 = AtomicU32::new(0);
@@ -323,4 +324,92 @@ fn a_holder_that_cannot_pass_its_connections_on_keeps_them() {
     running.join().unwrap().unwrap();
     assert!(received(&client).ends_with("5\r\nbegun\r\n1\r\nx\r\n0\r\n\r\n"));
     assert!(lines.lock().unwrap()[0].contains("the next process could not take over 1 held connections"));
+}
+
+/// A WebSocket that the application has not accepted.
+fn web_socket(case: &mut Case) -> UnixStream {
+    let (theirs, ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let opening = Opening {
+        origin: Origin::default(),
+        client: String::from("192.0.2.1"),
+        request: String::from("GET /ws"),
+        server: Vec::new(),
+        is_relayed: false,
+        received: Vec::new(),
+    };
+    case.holder.open(&message::content_of(&opening).unwrap(), Some(ours.into()), clock::now());
+    theirs
+}
+
+/// An application that answers nothing, at an address of its own.
+fn silent_application(case: &mut Case) -> UnixListener {
+    let name = [case.name.as_slice(), b"-application"].concat();
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    case.holder.application = name;
+    listener
+}
+
+#[test]
+fn connections_that_wait_for_the_application_wait_once_and_get_their_turn_though_others_have_left() {
+    let mut case = Case::new(Limits::default());
+    let _application = silent_application(&mut case);
+    let mut clients: Vec<_> = (0..MAX_CALLS + 8).map(|_| web_socket(&mut case)).collect();
+    assert_eq!((case.holder.calls.len(), case.holder.waiting.len()), (MAX_CALLS, 8));
+    for key in MAX_CALLS..MAX_CALLS + 8 {
+        case.holder.call(key);
+    }
+    assert_eq!(case.holder.waiting.len(), 8, "each waits once");
+    // All but the last of those that wait.
+    for key in MAX_CALLS..MAX_CALLS + 7 {
+        case.holder.close(key, Reason::Left);
+    }
+    clients.drain(MAX_CALLS..MAX_CALLS + 7);
+    let first = case.holder.calls.iter().next().unwrap().0;
+    case.holder.end_call(first, Ok(Answer::default()), clock::now());
+    assert!(case.holder.held[MAX_CALLS + 7].is_asking(), "no turn is lost");
+    assert!(case.holder.waiting.is_empty(), "the application does not know of those that have left");
+}
+
+#[test]
+fn an_application_that_accepts_a_client_that_has_left_is_told_and_one_that_refuses_it_is_not() {
+    for (status, told) in [("200 OK", 1), ("403 Forbidden", 0)] {
+        let mut case = Case::new(Limits::default());
+        let _application = silent_application(&mut case);
+        let client = web_socket(&mut case);
+        case.holder.close(0, Reason::Left);
+        assert_eq!(case.holder.calls.len(), 1);
+        let call = case.holder.calls.iter().next().unwrap().0;
+        let answer = Answer { status: String::from(status), ..Answer::default() };
+        case.holder.end_call(call, Ok(answer), clock::now());
+        assert_eq!(case.holder.calls.len(), told, "{status}");
+        drop(client);
+    }
+}
+
+#[test]
+fn a_refused_web_socket_does_not_reach_the_application() {
+    let mut case = Case::new(Limits { connections_per_client: 1, ..Limits::default() });
+    let _application = silent_application(&mut case);
+    let first = web_socket(&mut case);
+    let second = web_socket(&mut case);
+    assert_eq!(case.holder.calls.len(), 1);
+    case.holder.flush();
+    assert!(received(&second).starts_with("HTTP/1.1 503 "));
+    drop(first);
+}
+
+#[test]
+fn the_client_that_occupies_the_most_memory_is_closed_and_not_the_one_that_came_last() {
+    let mut case = Case::new(Limits::default());
+    let _application = silent_application(&mut case);
+    let clients: Vec<_> = (0..3).map(|_| web_socket(&mut case)).collect();
+    case.holder.held[1].early = vec![0; MAX_WAITING - 1000];
+    case.holder.account(1);
+    assert_eq!(case.closed(Reason::Behind), 0);
+    case.holder.held[2].early = vec![0; 100_000];
+    case.holder.account(2);
+    assert!(case.holder.held.contains(0) && !case.holder.held.contains(1) && case.holder.held.contains(2));
+    drop(clients);
 }
