@@ -20,6 +20,7 @@ __all__ = [
     "ErrorStream",
     "FileWrapper",
     "GreenletRunner",
+    "Holder",
     "Input",
     "ListeningSocket",
     "LogStream",

@@ -203,7 +203,6 @@ def test_the_path_of_a_url_stays_before_that_of_the_address():
             {
                 "channel": "a",
                 "id": "7",
-                "prev-id": "6",
                 "formats": {
                     "http-stream": {"content": "id: 7\ndata: x\n\n"},
                     "http-response": {"headers": {"Content-Type": "text/plain; charset=utf-8"}, "body": "x"},
