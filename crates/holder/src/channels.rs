@@ -63,6 +63,12 @@ impl Channel {
         self.number_of(id).is_some()
     }
 
+    /// The number of the last publication before a time, or of the last one that was dropped.
+    pub(crate) fn number_before(&self, at: Instant) -> u64 {
+        let count = self.log.partition_point(|entry| entry.at < at);
+        count.checked_sub(1).and_then(|last| self.log.get(last)).map_or(self.dropped, |entry| entry.number)
+    }
+
     /// The number of the newest publication with this id.
     fn number_of(&self, id: &str) -> Option<u64> {
         self.log.iter().rev().find(|entry| entry.publication.id.as_deref() == Some(id)).map(|entry| entry.number)

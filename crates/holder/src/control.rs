@@ -84,7 +84,13 @@ impl Control {
     }
 
     /// Answers, as far as the socket accepts it now: answers are small.
-    pub(crate) fn answer(&self, bytes: &[u8]) {
-        let _ = socket::transmit(self.socket.as_fd(), &[io::IoSlice::new(bytes)], false);
+    ///
+    /// # Errors
+    /// The other process does not read any more.
+    pub(crate) fn answer(&self, bytes: &[u8]) -> io::Result<()> {
+        match socket::transmit(self.socket.as_fd(), &[io::IoSlice::new(bytes)], false) {
+            Io::Moved(_) => Ok(()),
+            Io::WouldBlock | Io::End | Io::Broken => Err(ErrorKind::BrokenPipe.into()),
+        }
     }
 }

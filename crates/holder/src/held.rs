@@ -171,6 +171,8 @@ pub(crate) struct Held {
     pub(crate) since: Instant,
     /// Of this connection alone.
     pub(crate) serial: u64,
+    /// When the application was asked for what the client has.
+    asked_at: Instant,
     /// Bytes of [`Held::waiting`] that the holder has accounted for.
     pub(crate) accounted: usize,
     /// It was held by the former holder.
@@ -311,7 +313,8 @@ impl Held {
             received: 0,
             is_ending: false,
         };
-        Ok(Self::of(state, socket, now))
+        let took = Duration::from_millis(hold.took_millis);
+        Ok(Self { asked_at: now.checked_sub(took).unwrap_or(now), ..Self::of(state, socket, now) })
     }
 
     pub(crate) fn of(state: State, socket: OwnedFd, now: Instant) -> Self {
@@ -323,6 +326,7 @@ impl Held {
             sent_at: now,
             since: now,
             serial: 0,
+            asked_at: now,
             accounted: 0,
             is_taken_over: false,
             is_fetching: false,
@@ -405,9 +409,13 @@ impl Held {
         }
         let last = channels.last();
         for subscribed in &mut self.state.subscriptions {
-            let is_kept = |id: &&str| channels.get(subscribed.channel).is_some_and(|channel| channel.has(id));
-            let known = subscribed.last_id.as_deref().filter(is_kept);
-            subscribed.from = known.map_or(last, |id| channels.number_after([subscribed.channel].into_iter(), id));
+            let Some(channel) = channels.get(subscribed.channel) else { continue };
+            subscribed.from = match subscribed.last_id.as_deref().filter(|id| !id.is_empty()) {
+                Some(id) if channel.has(id) => channels.number_after([subscribed.channel].into_iter(), id),
+                // It is not kept any more: what the client lacks was published while the application made the response.
+                Some(_) => channel.number_before(self.asked_at),
+                None => last,
+            };
         }
         self.state.number = self.state.subscriptions.iter().map(|subscribed| subscribed.from).min().unwrap_or(last);
     }
@@ -547,7 +555,7 @@ impl Held {
         gathered.clear();
         let mut logs = Vec::with_capacity(self.state.subscriptions.len());
         for subscribed in &self.state.subscriptions {
-            logs.push(channels.get(subscribed.channel)?.after(self.state.number)?.peekable());
+            logs.push(channels.get(subscribed.channel)?.after(self.state.number.max(subscribed.from))?.peekable());
         }
         // A connection that has a channel twice gets what is published there once.
         let mut last = 0;
@@ -577,9 +585,6 @@ impl Held {
         gathered: &mut Gathered,
     ) -> bool {
         let subscribed = &self.state.subscriptions[at];
-        if number <= subscribed.from {
-            return true;
-        }
         if self.is_missing_before(subscribed, publication) {
             // What is out of order although the application was asked since, the client has from the application.
             gathered.has_gap = number > self.fetched_to;
@@ -727,15 +732,13 @@ impl Held {
     fn answer(&mut self, channels: &Channels, counts: &mut Counts) -> Outcome {
         let mut first: Option<(u64, Arc<Publication>)> = None;
         for subscribed in &self.state.subscriptions {
-            let Some(mut entries) =
-                channels.get(subscribed.channel).and_then(|channel| channel.after(self.state.number))
-            else {
+            // What was dropped before the subscription is not missed.
+            let number = self.state.number.max(subscribed.from);
+            let Some(mut entries) = channels.get(subscribed.channel).and_then(|channel| channel.after(number)) else {
                 return Outcome::Ended(Reason::Behind);
             };
             let found = entries.find(|entry| {
-                entry.number > subscribed.from
-                    && entry.publication.response.is_some()
-                    && !self.is_left_out(subscribed, &entry.publication)
+                entry.publication.response.is_some() && !self.is_left_out(subscribed, &entry.publication)
             });
             if let Some(entry) = found.filter(|entry| first.as_ref().is_none_or(|(number, _)| entry.number < *number)) {
                 first = Some((entry.number, entry.publication.clone()));
@@ -804,10 +807,12 @@ impl Held {
             return self.respond(None);
         }
         if let Some(session) = &self.state.session {
-            if session.is_open {
-                // 1012: the server restarts.
-                self.append(&frames::close_frame(Some(1012), ""));
+            if !session.is_open {
+                self.refuse();
+                return Outcome::More;
             }
+            // 1012: the server restarts.
+            self.append(&frames::close_frame(Some(1012), ""));
             return self.end();
         }
         if self.state.is_event_stream {
@@ -947,6 +952,8 @@ impl Held {
     /// Does what an answer of the application asks for.
     pub(crate) fn act(&mut self, key: usize, action: Action, channels: &mut Channels) -> Left {
         match action {
+            // Its response has been sent already, since the server stops.
+            Action::Accept(_) | Action::Reject(_) if self.state.is_ending => {}
             Action::Accept(head) => {
                 self.state.unsent.extend_from_slice(&head);
                 let early = std::mem::take(&mut self.early);
@@ -1017,6 +1024,7 @@ impl Held {
         let last = ids.collect::<Vec<_>>().join(", ");
         let fields: &[(&str, &str)] = if last.is_empty() { &[] } else { &[("Grip-Last", &last)] };
         let packet = call::packet("GET", origin, &self.state.client, target.as_bytes(), fields, b"")?;
+        self.asked_at = clock::now();
         self.is_fetching = true;
         self.fetched_to = newest;
         Some(packet)

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -132,7 +133,7 @@ pub struct Holder {
     channels: Channels,
     held: Slab<Held>,
     controls: Slab<Control>,
-    by_client: HashMap<String, usize>,
+    by_client: HashMap<IpAddr, usize>,
     /// Those that are to be sent something.
     listed: VecDeque<usize>,
     gathered: Gathered,
@@ -226,15 +227,19 @@ impl Holder {
             for (key, readiness) in events.iter().chain(again).collect::<Vec<_>>() {
                 // A panic costs what has caused it, and not all connections.
                 if let Err(panic) = catch(|| self.event(key, readiness, now)) {
-                    (self.log)(Level::Error, &format!("internal error in the process that holds connections: {panic}"));
+                    self.log_panic(&panic);
                     self.drop_cause(key);
                 }
             }
             for (recipient, fault) in std::mem::take(&mut self.failed) {
-                self.answered(recipient, Err(fault));
+                if let Err(panic) = catch(|| self.answered(recipient, Err(fault))) {
+                    self.log_panic(&panic);
+                }
             }
             self.flush();
-            self.expire(now);
+            if let Err(panic) = catch(|| self.expire(now)) {
+                self.log_panic(&panic);
+            }
             self.pass_on_when_quiet(now);
             if self.shared.is_stopping.load(Ordering::SeqCst) && self.end(now) {
                 break;
@@ -251,6 +256,10 @@ impl Holder {
             CLIENTS.. => self.client_event(key, readiness.read, readiness.write),
             _ => self.control_event(key, now),
         }
+    }
+
+    fn log_panic(&self, panic: &str) {
+        (self.log)(Level::Error, &format!("internal error in the process that holds connections: {panic}"));
     }
 
     /// Ends the connection whose event has caused a panic. Its end comes as an event.
@@ -311,11 +320,16 @@ impl Holder {
                 Ok(Some(message)) => {
                     self.controls[key].since = now;
                     if message.kind == Kind::TakeOver {
-                        let next = self.controls.remove(key);
-                        return self.begin_passing(next, now);
+                        let mut next = self.controls.remove(key);
+                        // One that has ended while it waited in the queue takes nothing over.
+                        if matches!(next.read(), Ok(None)) {
+                            self.begin_passing(next, now);
+                        }
+                        return;
                     }
                     if let Some(answer) = self.handle(message, now) {
-                        self.controls[key].answer(answer.as_bytes());
+                        // One that does not read it has ended.
+                        let _ = self.controls[key].answer(answer.as_bytes());
                     }
                 }
                 Ok(None) => return,
@@ -409,8 +423,8 @@ impl Holder {
         }
         socket::watch_peer(held.socket().as_fd(), self.limits.write_timeout);
         held.join(key, &mut self.channels, last_event_id);
-        if !held.state.client.is_empty() {
-            *self.by_client.entry(held.state.client.clone()).or_default() += 1;
+        if let Some(client) = client_of(&held) {
+            *self.by_client.entry(client).or_default() += 1;
         }
         self.serial += 1;
         held.serial = self.serial;
@@ -441,10 +455,10 @@ impl Holder {
     /// Refuses a connection beyond the limits.
     fn limit(&mut self, held: &mut Held) {
         let most = self.limits.connections_per_client;
-        let count = self.by_client.get(&held.state.client).copied().unwrap_or(0);
+        let count = client_of(held).and_then(|client| self.by_client.get(&client)).copied().unwrap_or(0);
         let reason = if descriptor::is_near_the_limit(held.socket().as_fd()) {
             Reason::NoDescriptor
-        } else if most > 0 && count >= most && !held.state.client.is_empty() {
+        } else if most > 0 && count >= most {
             Reason::TooMany
         } else {
             return;
@@ -732,7 +746,14 @@ impl Holder {
             let Some(key) = self.listed.pop_front() else { return };
             let Some(held) = self.held.get_mut(key) else { continue };
             held.is_listed = false;
-            match held.flush(&self.channels, &mut self.gathered, &mut self.counts) {
+            let flushed = catch(|| held.flush(&self.channels, &mut self.gathered, &mut self.counts));
+            let outcome = flushed.unwrap_or_else(|panic| {
+                self.log_panic(&panic);
+                self.gathered = Gathered::default();
+                Outcome::Ended(Reason::Stopped)
+            });
+            let Some(held) = self.held.get(key) else { continue };
+            match outcome {
                 Outcome::Idle => {}
                 Outcome::Blocked if held.is_ending() => self.set_timer(key, clock::now()),
                 Outcome::Blocked => {}
@@ -764,10 +785,12 @@ impl Holder {
         self.say_farewell(key);
         let held = self.held.remove(key);
         self.waiting_bytes = self.waiting_bytes.saturating_sub(held.accounted);
-        if let Some(count) = self.by_client.get_mut(&held.state.client) {
+        if let Some(client) = client_of(&held)
+            && let Some(count) = self.by_client.get_mut(&client)
+        {
             *count -= 1;
             if *count == 0 {
-                self.by_client.remove(&held.state.client);
+                self.by_client.remove(&client);
             }
         }
         self.shared.poller.forget(Some(held.socket().as_fd()));
@@ -855,19 +878,25 @@ impl Holder {
     /// The holder is stopping: ends the responses. True: that is done.
     fn end(&mut self, now: Instant) -> bool {
         if self.ends_at.is_none() {
-            self.ends_at = Some(now + LAST_BYTES);
+            // Connections that workers have passed just before they ended.
+            self.accept(now);
             self.shared.poller.forget(Some(self.listener.as_fd()));
-            let keys: Vec<_> = self.held.iter().map(|(key, _)| key).collect();
-            for key in keys {
-                let held = &mut self.held[key];
-                if !held.is_ending() {
-                    held.stop(key as u64 * 997);
-                    self.list(key);
-                }
-            }
-            self.flush();
+            self.end_responses(now);
         }
         self.held.is_empty() || self.ends_at.is_some_and(|at| at <= now)
+    }
+
+    fn end_responses(&mut self, now: Instant) {
+        self.ends_at = Some(now + LAST_BYTES);
+        let keys: Vec<_> = self.held.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            let held = &mut self.held[key];
+            if !held.is_ending() {
+                held.stop(key as u64 * 997);
+                self.list(key);
+            }
+        }
+        self.flush();
     }
 
     /// The next holder wants everything: it gets that as soon as no request to the application is left.
@@ -904,12 +933,14 @@ impl Holder {
         match self.pass_all(&next, now) {
             Ok(()) => self.is_over = true,
             Err(fault) => {
-                let line =
-                    format!("the next process could not take over {} held connections: {fault}", self.held.len());
+                let line = format!(
+                    "the next process could not take over {} held connections, which end: {fault}",
+                    self.held.len()
+                );
                 (self.log)(Level::Error, &line);
-                let _ = self.shared.poller.watch_listener(Some(self.listener.as_fd()), LISTENER);
-                let keys: Vec<_> = self.held.iter().map(|(key, _)| key).collect();
-                keys.into_iter().for_each(|key| self.call(key));
+                // The next one accepts at the same socket. If this one did as well, each would get some of the publications.
+                self.shared.is_stopping.store(true, Ordering::SeqCst);
+                self.end_responses(now);
             }
         }
     }
@@ -951,8 +982,25 @@ impl Holder {
     /// were.
     ///
     /// # Errors
-    /// The former holder cannot be reached, or ends meanwhile.
+    /// The former holder cannot be reached, or ends meanwhile. It has everything then, and this one nothing.
     pub fn take_over(&mut self, address: &[u8]) -> io::Result<usize> {
+        let taken = self.take_all(address);
+        if taken.is_err() {
+            // The former holder still has these sockets, and must be the only one that writes to them.
+            for (_, held) in &self.held {
+                self.shared.poller.forget(Some(held.socket().as_fd()));
+            }
+            self.held.clear();
+            self.by_client.clear();
+            self.listed.clear();
+            self.timers.clear();
+            self.waiting_bytes = 0;
+            self.channels = Channels::new(self.limits.replay);
+        }
+        taken
+    }
+
+    fn take_all(&mut self, address: &[u8]) -> io::Result<usize> {
         let mut former = Control::new(passing::connect_to(address)?, clock::now());
         message::send(former.socket(), Kind::TakeOver, &[], None)?;
         let until = clock::now() + TAKE_OVER;
@@ -980,18 +1028,27 @@ impl Holder {
                     held.since = earlier(passed.since_millis);
                     held.is_taken_over = true;
                     held.take_pending();
-                    if let Some(key) = self.register(held, None, now) {
-                        self.call(key);
-                    }
+                    self.register(held, None, now);
                 }
                 (Kind::Complete, _) => {
-                    former.answer(b"+");
+                    // If it has stopped waiting, it has kept everything.
+                    former.answer(b"+")?;
+                    let keys: Vec<_> = self.held.iter().map(|(key, _)| key).collect();
+                    keys.into_iter().for_each(|key| self.call(key));
                     return Ok(self.held.len());
                 }
                 _ => return Err(ErrorKind::InvalidData.into()),
             }
         }
     }
+}
+
+/// The client of a connection, as it is counted: an IPv4 address, or the /64 of an IPv6 address, as in the workers.
+fn client_of(held: &Held) -> Option<IpAddr> {
+    Some(match held.state.client.parse::<IpAddr>().ok()?.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) & (u128::MAX << 64))),
+        address @ IpAddr::V4(_) => address,
+    })
 }
 
 #[cfg(test)]

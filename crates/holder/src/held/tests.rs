@@ -34,6 +34,7 @@ fn hold(fields: &[(&str, &str)]) -> Hold {
         body: b"begun".to_vec(),
         instructions: Instructions::parse(fields.iter().copied()).unwrap(),
         is_relayed: false,
+        took_millis: 0,
         origin: None,
     }
 }
@@ -362,4 +363,28 @@ fn each_channel_begins_behind_the_event_that_the_application_names() {
 #[test]
 fn a_percent_sign_and_an_i_stand_for_the_id() {
     assert_eq!(with_id(b"id: %I\n%%I 100% %x%", b"7"), b"id: 7\n%I 100% %x%");
+}
+
+#[test]
+fn of_a_channel_whose_named_event_is_not_kept_the_client_gets_what_came_while_the_application_worked() {
+    let mut channels = Channels::new(ReplayLimits::default());
+    let now = now();
+    let earlier = |seconds| now.checked_sub(Duration::from_secs(seconds)).unwrap();
+    for (id, age) in [("2", 20), ("3", 8), ("4", 1)] {
+        let item = format!(
+            r#"{{"items": [{{"channel": "a", "id": "{id}", "formats": {{"http-stream": {{"content": "<{id}>"}}}}}}]}}"#
+        );
+        channels.publish(parse(item.as_bytes()).unwrap().remove(0), earlier(age));
+    }
+    let fields = [("Grip-Hold", "stream"), ("Grip-Channel", "a; prev-id=1")];
+    let (mut theirs, ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let mut held = Held::new(Hold { took_millis: 10_000, ..hold(&fields) }, ours.into(), now).unwrap();
+    held.join(0, &mut channels, None);
+    let (mut gathered, mut counts) = (Gathered::default(), Counts::default());
+    while held.flush(&channels, &mut gathered, &mut counts) == Outcome::More {}
+    drop(held);
+    let mut sent = String::new();
+    theirs.read_to_string(&mut sent).unwrap();
+    assert!(sent.ends_with("begun\r\n3\r\n<3>\r\n3\r\n<4>\r\n"), "{sent}");
 }

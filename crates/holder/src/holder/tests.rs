@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -85,6 +85,7 @@ fn hold(fields: &[(&str, &str)], body: &[u8]) -> Hold {
         body: body.to_vec(),
         instructions: Instructions::parse(fields.iter().copied()).unwrap(),
         is_relayed: false,
+        took_millis: 0,
         origin: None,
     }
 }
@@ -306,24 +307,93 @@ fn the_next_holder_has_the_connections_and_what_was_published() {
     assert!(received(&second).ends_with("\r\n\r\nlater"));
 }
 
+/// A process that wants to take over.
+fn taker(name: &[u8]) -> UnixStream {
+    let mut next = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+    next.write_all(&message::encode(Kind::TakeOver, b"")).unwrap();
+    next
+}
+
 #[test]
-fn a_holder_that_cannot_pass_its_connections_on_keeps_them() {
+fn one_that_has_ended_while_it_waited_takes_nothing_over() {
     let mut case = Case::new(Limits::default());
     let client = case.client(&STREAM, b"begun");
     let Case { holder, name, lines, .. } = case;
+    drop(taker(&name));
     let stop = holder.stop_handle();
     let running = thread::spawn(move || holder.run());
-    // The next one ends before it has everything.
-    let mut next = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-    next.write_all(&message::encode(Kind::TakeOver, b"")).unwrap();
-    drop(next);
     let mut line = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     line.write_all(&message::encode(Kind::Publish, document("x").as_bytes())).unwrap();
     assert_eq!(line.read(&mut [0; 1]).unwrap(), 1);
     stop.stop();
     running.join().unwrap().unwrap();
     assert!(received(&client).ends_with("5\r\nbegun\r\n1\r\nx\r\n0\r\n\r\n"));
+    assert!(lines.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_holder_that_cannot_pass_its_connections_on_ends_their_responses_and_leaves_publications_to_the_next() {
+    let mut case = Case::new(Limits::default());
+    let client = case.client(&STREAM, b"begun");
+    let Case { holder, name, lines, listener } = case;
+    let running = thread::spawn(move || holder.run());
+    let mut next = taker(&name);
+    // It ends before it has everything.
+    assert_eq!(next.read(&mut [0; 1]).unwrap(), 1);
+    drop(next);
+    let _late = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    running.join().unwrap().unwrap();
+    assert!(received(&client).ends_with("5\r\nbegun\r\n0\r\n\r\n"));
     assert!(lines.lock().unwrap()[0].contains("the next process could not take over 1 held connections"));
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_ok(), "it is for the next one");
+}
+
+#[test]
+fn a_holder_that_takes_over_in_part_has_nothing_and_touches_no_connection() {
+    let mut former = Case::new(Limits::default());
+    let client = former.client(&STREAM, b"begun");
+    former.publish("1");
+    let (key, held) = former.holder.held.iter().next().unwrap();
+    let passed = super::Passed { state: held.portable(&former.holder.channels), since_millis: 0, last: 1 };
+    let content = message::content_of(&passed).unwrap();
+    let socket = former.holder.held[key].socket().try_clone().unwrap();
+    let listener = former.listener.try_clone().unwrap();
+    let other = thread::spawn(move || {
+        let line = listener.accept().unwrap().0;
+        message::send(line.as_fd(), Kind::Held, &content, Some(socket.as_fd())).unwrap();
+        message::send(line.as_fd(), Kind::Held, b"of another version", Some(socket.as_fd())).unwrap();
+        line
+    });
+    let mut next = Case::at(former.listener.try_clone().unwrap(), former.name.clone(), Limits::default());
+    assert!(next.holder.take_over(&former.name).is_err());
+    drop(other.join().unwrap());
+    assert!(next.holder.held.is_empty() && next.holder.by_client.is_empty());
+    assert_eq!((next.holder.channels.count(), next.holder.channels.last()), (0, 0));
+    let stop = next.holder.stop_handle();
+    stop.stop();
+    next.holder.run().unwrap();
+    former.publish("2");
+    assert!(received(&client).ends_with("1\r\n1\r\n1\r\n2\r\n"));
+}
+
+#[test]
+fn clients_of_one_network_are_one_client_as_in_the_workers() {
+    let mut case = Case::new(Limits { connections_per_client: 1, ..Limits::default() });
+    let mut of = |client: &str| {
+        let (theirs, ours) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let hold = Hold { client: client.to_owned(), ..hold(&STREAM, b"") };
+        case.holder.hold(&message::content_of(&hold).unwrap(), Some(ours.into()), clock::now());
+        case.holder.flush();
+        let mut begun = [0; 12];
+        (&theirs).read_exact(&mut begun).unwrap();
+        (String::from_utf8(begun.to_vec()).unwrap(), theirs)
+    };
+    let answers =
+        ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "::ffff:192.0.2.1", "192.0.2.1", "", ""].map(&mut of);
+    let codes = answers.each_ref().map(|(begun, _)| &begun[9..]);
+    assert_eq!(codes, ["200", "503", "200", "200", "503", "200", "200"]);
 }
 
 /// A WebSocket that the application has not accepted.
