@@ -116,6 +116,8 @@ def publish(
         "formats": {
             "http-stream": {"content": encode_event(text, event=event, id=id)},
             "http-response": {
+                "code": 200,
+                "reason": "OK",
                 "headers": {"Content-Type": "text/plain; charset=utf-8" if data is text else "application/json"},
                 "body": text,
             },

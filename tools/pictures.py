@@ -68,7 +68,7 @@ TO_WORKER: Final = {
     STACKS.name.removeprefix("SIG"): "it hangs: log stacks",
     "KILL": "hangs, or exits too late",
 }
-TO_STATUS: Final = {"USR1": "reopen log files", "KILL": "exits too late"}
+TO_COMPANION: Final = {"USR1": "reopen log files", "KILL": "exits too late"}
 
 
 def processes() -> Drawing:
@@ -77,19 +77,20 @@ def processes() -> Drawing:
     same("signals to the master", names, {each.name[3:] for each in SIGNALS} - {"CHLD"})
     sent = source("tailrace/master/loop.py", r"\.send\((?:signal\.SIG|report\.)(\w+)\)")
     same("signals to workers", TO_WORKER, {STACKS.name[3:] if name == "STACKS" else name for name in sent})
-    same("signals to the status process", TO_STATUS, source("tailrace/master/status.py", r"os\.kill\(.*SIG(\w+)\)"))
+    same("signals to others", TO_COMPANION, source("tailrace/master/companion.py", r"os\.kill\(.*SIG(\w+)\)"))
     drawing = Drawing("Which signal goes where")
     y = signals(drawing, 44, "you", {("master",): told(TO_MASTER)})
     trial = ["the same signals;", "*TERM* if it does worse"]
-    status = [*told(TO_STATUS), "its pipe closes: exit"]
-    others = {("workers",): told(TO_WORKER), ("worker", "on trial"): trial, ("status", "process"): status}
+    companion = [*told(TO_COMPANION), "its pipe closes: exit"]
+    others = {("workers",): told(TO_WORKER), ("worker", "on trial"): trial, ("status,", "holder"): companion}
     y = signals(drawing, y + 14, "master", others)
     drawing.lines(
         EDGE,
         y + 24,
         f"A worker is on trial during a reload with {option('reload_trial')}.",
         f"A status process exists with {option('status')}, {option('haproxy_agent')}",
-        f"or {option('otlp_endpoint')}. URG needs {option('gevent')}.",
+        f"or {option('otlp_endpoint')}, a holder once a connection is held.",
+        f"URG needs {option('gevent')}.",
     )
     return drawing
 

@@ -65,8 +65,8 @@ class Holding:
         return self._process is not None
 
     def descriptors(self, now: float) -> list[int]:
-        """Descriptors
-        to wait for: readable when a connection is passed and there is no process, or when it has ended."""
+        """Descriptors to wait for: readable when a connection is passed and there is no process, or when it has
+        ended."""
         if self._process is not None:
             return [self._process.handle]
         is_idle = not self._has_handed_over and now >= self._backoff.at
@@ -142,4 +142,6 @@ class Holding:
 
 
 def _is_readable(found: socket.socket) -> bool:
-    return bool(select.select([found], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(found, select.POLLIN)
+    return bool(poll.poll(0))

@@ -94,8 +94,18 @@ def advertise(urls: Iterable[str]) -> None:
 def is_behind_another(urls: Iterable[str]) -> bool:
     """Whether $GRIP_URL is that of a proxy which holds connections in front of this server. urls: where this server
     accepts publications."""
-    found = urlsplit(os.environ.get("GRIP_URL", "")).netloc
-    return bool(found) and found not in (urlsplit(url).netloc for url in urls)
+    found = os.environ.get("GRIP_URL", "")
+    return bool(found) and _place(found) not in map(_place, urls)
+
+
+def _place(url: str) -> tuple[str | None, int | None]:
+    """Host and port of a URL; the names of this machine are one."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None, None
+    return "localhost" if host in ("127.0.0.1", "::1", "0.0.0.0", "::") else host, port
 
 
 def proof() -> str:

@@ -291,7 +291,10 @@ impl Mailbox {
                         due.remove(key);
                         self.poller.forget(relay.connection.socket().socket());
                         self.poller.forget(Some(relay.ours.as_fd()));
-                        relay.end();
+                        let host = relay.connection.clone();
+                        if let Err(panic) = catch(|| relay.end()) {
+                            host.host.log(Level::Error, &format!("a relayed connection ended in a panic: {panic}"));
+                        }
                     }
                 }
             }

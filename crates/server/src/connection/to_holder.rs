@@ -12,6 +12,7 @@ use tailrace_holder::message::{self, Hold, Kind, Opening, Origin};
 use tailrace_http::forwarded::Scheme;
 use tailrace_observe::level::Level;
 use tailrace_observe::record::{Ending, Path};
+use tailrace_os::clock::{self, millis};
 use tailrace_os::file;
 
 use crate::config::ListenerProtocol;
@@ -239,6 +240,7 @@ impl ResponseStream {
             origin: hold.instructions.next.is_some().then(|| origin(request)),
             instructions: hold.instructions,
             is_relayed,
+            took_millis: millis(clock::since(transaction.record.queued)),
         }
     }
 }
