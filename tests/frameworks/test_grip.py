@@ -418,3 +418,12 @@ def test_web_sockets_outlive_a_reload(environment):
         assert server.get("/publish/reload?content=news").status == 200
         assert client.receive() == "news"
         client.close()
+
+
+@pytest.mark.parametrize("size", [2 << 20, 16 << 20])
+def test_a_client_reads_why_its_message_is_refused_although_it_was_still_sending(data, chat, size):
+    client, known = chat("large")
+    client.say(b"x" * size)
+    # 1009: the message is too big (RFC 6455 section 7.4.1).
+    assert client.ending() == (1009, "")
+    ended(data, known, "disconnected")
