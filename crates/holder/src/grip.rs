@@ -143,6 +143,27 @@ impl Instructions {
         Ok(read)
     }
 
+    /// Checks that the response can be held so. `is_encoded`: it has `Content-Encoding`.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with it.
+    pub fn check(&self, status: u16, is_encoded: bool) -> Result<(), String> {
+        if !matches!(self.mode, None | Some(Mode::Stream)) {
+            return Ok(());
+        }
+        let status = self.status.unwrap_or(status);
+        if matches!(status, 204 | 205 | 304) {
+            return Err(format!("a stream is held, and a response with the status {status} has no body"));
+        }
+        if is_encoded {
+            return Err(String::from(
+                "a stream is held whose beginning is compressed (Content-Encoding), and what is published is not; exclude \
+                 it from compression",
+            ));
+        }
+        Ok(())
+    }
+
     /// True when the last ids of channels matter to the client.
     pub(crate) fn tracks_ids(&self) -> bool {
         self.subscriptions.iter().any(|subscription| subscription.filters.build_id)
@@ -303,6 +324,18 @@ mod tests {
             status: Some(304),
         };
         assert_eq!(read.unwrap(), expected);
+    }
+
+    #[test]
+    fn a_stream_needs_a_body_to_which_something_can_be_appended() {
+        let stream = parse(&[("Grip-Hold", "stream"), ("Grip-Channel", "a")]).unwrap();
+        assert_eq!(stream.check(200, false), Ok(()));
+        assert!(stream.check(204, false).unwrap_err().contains("204"));
+        assert!(stream.check(200, true).unwrap_err().contains("Content-Encoding"));
+        let response = parse(&[("Grip-Hold", "response"), ("Grip-Channel", "a"), ("Grip-Status", "304")]).unwrap();
+        assert_eq!(response.check(200, true), Ok(()));
+        let more = parse(&[("Grip-Link", "</more>; rel=next"), ("Grip-Status", "304")]).unwrap();
+        assert!(more.check(200, false).unwrap_err().contains("304"));
     }
 
     #[test]

@@ -99,6 +99,8 @@ pub(crate) fn follow(exchange: &mut Exchange, fields: &[(String, String)]) -> Py
     let fields = fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let instructions = Instructions::parse(fields).map_err(PyValueError::new_err)?;
     if instructions.mode.is_some() || instructions.next.is_some() {
+        let head = exchange.response_mut().head();
+        instructions.check(head.status_code(), head.has(b"Content-Encoding")).map_err(PyValueError::new_err)?;
         exchange.hold(instructions);
     }
     Ok(())
