@@ -84,11 +84,20 @@ pub(crate) struct Channels {
     order: VecDeque<(u64, usize)>,
     bytes: usize,
     last: u64,
+    dropped_count: u64,
 }
 
 impl Channels {
     pub(crate) fn new(limits: ReplayLimits) -> Self {
-        Self { limits, slots: Slab::new(), by_name: HashMap::new(), order: VecDeque::new(), bytes: 0, last: 0 }
+        Self {
+            limits,
+            slots: Slab::new(),
+            by_name: HashMap::new(),
+            order: VecDeque::new(),
+            bytes: 0,
+            last: 0,
+            dropped_count: 0,
+        }
     }
 
     /// The number of the last publication.
@@ -98,6 +107,11 @@ impl Channels {
 
     pub(crate) fn count(&self) -> usize {
         self.slots.len()
+    }
+
+    /// How many publications were dropped.
+    pub(crate) fn dropped_count(&self) -> u64 {
+        self.dropped_count
     }
 
     /// Bytes of all logs.
@@ -198,6 +212,7 @@ impl Channels {
 
     fn drop_oldest(&mut self) {
         let Some((number, at)) = self.order.pop_front() else { return };
+        self.dropped_count += 1;
         let Some(channel) = self.slots.get_mut(at) else { return };
         if let Some(entry) = channel.log.pop_front() {
             self.bytes -= entry.publication.size();

@@ -23,6 +23,8 @@ use crate::session::{Action, Session, may_subscribe};
 
 /// Publications are gathered for one write until they have this many bytes.
 const GATHERED: usize = 64 * 1024;
+/// The rest of a publication with this many bytes is not copied for each client that accepts it slowly.
+const SHARED: usize = 4 * 1024;
 /// Reads of a client before others get their turn.
 const AT_ONCE: usize = 16;
 /// A client may send this many bytes while its response is held. What it sends is discarded.
@@ -187,6 +189,8 @@ pub(crate) struct Held {
     pub(crate) has_more: bool,
     /// The application was last asked for more content when it had published up to this number.
     fetched_to: u64,
+    /// The rest of a publication that was sent in part. It precedes `unsent`.
+    rest: Option<Rest>,
     frames: Frames,
     /// The client is not read until the application has taken what it has sent.
     is_paused: bool,
@@ -194,6 +198,37 @@ pub(crate) struct Held {
     discards: bool,
     /// What the client has sent before its WebSocket is open.
     pub(crate) early: Vec<u8>,
+}
+
+/// What a client has not accepted of a publication. Many clients can have the same.
+struct Rest {
+    publication: Arc<Publication>,
+    encoder: BodyEncoder,
+    /// The bytes before this one were sent.
+    from: usize,
+}
+
+impl Rest {
+    /// The rest of a publication with this many bytes. `None`: the client is not sent the same bytes as others.
+    fn of(publication: &Arc<Publication>, encoder: BodyEncoder, mode: Mode, length: usize) -> Option<Self> {
+        let is_shared = match mode {
+            Mode::WebSocket => true,
+            Mode::Stream => matches!(publication.stream, Some(StreamForm::Content { builds_id: false, .. })),
+            Mode::Response => false,
+        };
+        let mut rest = Self { publication: publication.clone(), encoder, from: 0 };
+        rest.from = rest.bytes(mode).len().checked_sub(length).filter(|_| is_shared)?;
+        Some(rest)
+    }
+
+    fn bytes(&self, mode: Mode) -> &[u8] {
+        let all = match (mode, &self.publication.web_socket, &self.publication.stream) {
+            (Mode::WebSocket, Some(WebSocketForm::Frame(frame) | WebSocketForm::Close(frame)), _) => frame,
+            (Mode::Stream, _, Some(StreamForm::Content { chunk, .. })) => chunk.framed(self.encoder),
+            _ => &[],
+        };
+        &all[self.from..]
+    }
 }
 
 /// What a step has done.
@@ -334,6 +369,7 @@ impl Held {
             has_end_timer: false,
             has_more: false,
             fetched_to: 0,
+            rest: None,
             frames: Frames::default(),
             is_paused: false,
             discards: false,
@@ -381,7 +417,9 @@ impl Held {
     /// Bytes that wait for its client here, and not in the logs.
     pub(crate) fn waiting(&self) -> usize {
         let queued = self.state.session.as_ref().map_or(0, |session| session.queued());
-        self.state.unsent.capacity() + self.frames.pending().len() + self.early.capacity() + queued
+        // The kept publications count elsewhere. One that was dropped occupies memory for the clients that still have it.
+        let rest = self.rest.as_ref().map_or(0, |rest| rest.publication.size() / Arc::strong_count(&rest.publication));
+        self.state.unsent.capacity() + self.frames.pending().len() + self.early.capacity() + queued + rest
     }
 
     /// Joins its channels under this key. `last_event_id`: the id of the last publication that the client has, as it says.
@@ -423,6 +461,9 @@ impl Held {
     /// Its state for the next holder.
     pub(crate) fn portable(&self, channels: &Channels) -> State {
         let mut state = self.state.clone();
+        if let Some(rest) = &self.rest {
+            state.unsent.splice(..0, rest.bytes(state.mode).iter().copied());
+        }
         if let Some(session) = &mut state.session {
             session.pending = if session.is_open { self.frames.pending() } else { &self.early }.to_vec();
         }
@@ -436,6 +477,26 @@ impl Held {
     pub(crate) fn flush(&mut self, channels: &Channels, gathered: &mut Gathered, counts: &mut Counts) -> Outcome {
         if !self.is_writable {
             return Outcome::Blocked;
+        }
+        if let Some(rest) = &mut self.rest {
+            let bytes = rest.bytes(self.state.mode);
+            match socket::transmit(self.socket.as_fd(), &[IoSlice::new(bytes)], false) {
+                Io::Moved(sent) => {
+                    self.sent_at = clock::now();
+                    counts.bytes += sent as u64;
+                    if sent < bytes.len() {
+                        rest.from += sent;
+                        self.is_writable = false;
+                        return Outcome::Blocked;
+                    }
+                    self.rest = None;
+                }
+                Io::WouldBlock => {
+                    self.is_writable = false;
+                    return Outcome::Blocked;
+                }
+                Io::End | Io::Broken => return Outcome::Ended(Reason::Left),
+            }
         }
         if !self.state.unsent.is_empty() {
             match socket::transmit(self.socket.as_fd(), &[IoSlice::new(&self.state.unsent)], false) {
@@ -512,10 +573,10 @@ impl Held {
         }
         if let Some((end, number)) = begun.checked_sub(1).and_then(|last| gathered.ends.get(last)) {
             self.state.number = *number;
-            self.state.unsent.extend_from_slice(&gathered.bytes[sent..*end]);
+            self.keep_rest(channels, *number, &gathered.bytes[sent..*end]);
         }
         self.note_ids(channels, gathered, begun);
-        if begun < gathered.ends.len() || !self.state.unsent.is_empty() {
+        if begun < gathered.ends.len() || self.rest.is_some() || !self.state.unsent.is_empty() {
             self.is_writable = false;
             return Outcome::Blocked;
         }
@@ -527,6 +588,23 @@ impl Held {
         }
         self.state.number = newest;
         Outcome::Idle
+    }
+
+    /// Keeps the rest of the publication with this number, without a copy if it is long.
+    fn keep_rest(&mut self, channels: &Channels, number: u64, bytes: &[u8]) {
+        if bytes.len() >= SHARED {
+            let logs = self.state.subscriptions.iter().filter_map(|subscribed| channels.get(subscribed.channel));
+            let entry = logs
+                .filter_map(|channel| channel.after(number - 1)?.next())
+                .find(|entry| entry.number == number)
+                .map(|entry| &entry.publication);
+            self.rest = entry
+                .and_then(|publication| Rest::of(publication, self.encoder(), self.state.mode, bytes.len()))
+                .filter(|rest| rest.bytes(self.state.mode) == bytes);
+        }
+        if self.rest.is_none() {
+            self.state.unsent.extend_from_slice(bytes);
+        }
     }
 
     /// Gathers what comes next for the client. `None`: some of it was dropped.
@@ -1089,6 +1167,11 @@ impl Held {
         self.state.unsent.clear();
         self.state.subscriptions.clear();
         self.respond(Some(&form));
+    }
+
+    /// A publication was sent in part.
+    pub(crate) fn has_rest(&self) -> bool {
+        self.rest.is_some()
     }
 
     /// A request to the application was made and is not answered.

@@ -142,6 +142,8 @@ pub struct Holder {
     serial: u64,
     counts: Counts,
     waiting_bytes: usize,
+    /// How many publications had been dropped when clients were last accounted for that, and when that was.
+    accounted: (u64, Instant),
     published: u64,
     closed: HashMap<Reason, u64>,
     call_lines: OnceAMinute,
@@ -190,6 +192,7 @@ impl Holder {
             serial: 0,
             counts: Counts::default(),
             waiting_bytes: 0,
+            accounted: (0, clock::now()),
             published: 0,
             closed: HashMap::new(),
             call_lines: OnceAMinute::default(),
@@ -821,8 +824,20 @@ impl Holder {
         }
     }
 
+    /// Accounts again for what is no longer kept for all, but still for clients that have received a part of it.
+    fn account_for_dropped(&mut self, now: Instant) {
+        let dropped = self.channels.dropped_count();
+        if dropped == self.accounted.0 || now < self.accounted.1 + RETRY_TIMER {
+            return;
+        }
+        self.accounted = (dropped, now);
+        let keys: Vec<_> = self.held.iter().filter(|(_, held)| held.has_rest()).map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.account(key));
+    }
+
     fn expire(&mut self, now: Instant) {
         self.channels.expire(now);
+        self.account_for_dropped(now);
         while let Some((at, key, serial)) = self.timers.first().copied().filter(|(at, _, _)| *at <= now) {
             self.timers.remove(&(at, key, serial));
             let Some(held) = self.held.get_mut(key).filter(|held| held.serial == serial) else { continue };

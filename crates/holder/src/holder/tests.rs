@@ -483,3 +483,25 @@ fn the_client_that_occupies_the_most_memory_is_closed_and_not_the_one_that_came_
     assert!(case.holder.held.contains(0) && !case.holder.held.contains(1) && case.holder.held.contains(2));
     drop(clients);
 }
+
+#[test]
+fn clients_that_accept_a_large_publication_slowly_have_no_copy_of_it_and_receive_all_of_it() {
+    let mut case = Case::new(Limits::default());
+    let clients: Vec<_> = (0..200).map(|_| case.client(&STREAM, b"")).collect();
+    let content = "x".repeat(1_000_000);
+    case.publish(&content);
+    assert!(case.holder.waiting_bytes < 10_000_000, "{}", case.holder.waiting_bytes);
+    case.publish("behind it");
+    assert_eq!(case.closed(Reason::Behind), 0);
+    for (key, client) in clients.iter().enumerate() {
+        let mut all = received(client);
+        while !all.contains("behind it") {
+            case.holder.client_event(super::CLIENTS + key as u64, false, true);
+            case.holder.flush();
+            all.push_str(&received(client));
+        }
+        let body = all.split_once("\r\n\r\n").unwrap().1;
+        assert!(body.starts_with("f4240\r\nxxx"), "{}", &body[..20]);
+        assert_eq!((body.matches('x').count(), body.ends_with("\r\n9\r\nbehind it\r\n")), (1_000_000, true));
+    }
+}
