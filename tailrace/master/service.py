@@ -18,7 +18,7 @@ from tailrace._tailrace import Certificates
 from tailrace.cli.options import BY_NAME
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import Setting, Settings, is_chosen
-from tailrace.errors import ConfigError, UpgradeError, denial
+from tailrace.errors import ConfigError, UpgradeError
 from tailrace.logs import log
 from tailrace.master import notify, status, upgrade, watch
 from tailrace.master.companion import Process
@@ -27,6 +27,7 @@ from tailrace.system import identity
 from tailrace.system.pidfile import PidFile
 from tailrace.system.sockets import Listener, remove_file
 from tailrace.system.title import set_title
+from tailrace.worker import holder
 
 if TYPE_CHECKING:
     from tailrace.master.statsd import Statsd
@@ -106,7 +107,7 @@ class Service:
         try:
             self._holding = Holding(settings, self.kept)
         except OSError as error:
-            raise ConfigError(f"cannot open a UNIX socket for held connections: {denial(error)}") from None
+            holder.note_missing(settings, error)
         if settings.statsd is not None:
             # Imported here: what reads the state for others takes milliseconds to import.
             from tailrace.master import statsd

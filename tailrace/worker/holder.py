@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 
 from tailrace._tailrace import Holder
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.errors import denial
+from tailrace.errors import ConfigError, denial
 from tailrace.logs import log
 from tailrace.system import holding
 from tailrace.worker import companion, open_files
@@ -80,11 +80,25 @@ def _make(sockets: holding.Sockets, settings: ServerSettings) -> Holder:
     )
 
 
+def note_missing(settings: ServerSettings, error: OSError) -> None:
+    """No socket can be opened for held connections, as in a service that may use only AF_INET. A server that holds none
+    starts without it. Raises ConfigError if an option needs it."""
+    for option, value in (("publish-bind", settings.publish_bind), ("websocket-events", settings.websocket_events)):
+        if value:
+            raise ConfigError(f"--{option}: cannot open a UNIX socket for held connections: {denial(error)}") from None
+    log.logger.warning("cannot open a UNIX socket, so connections cannot be held: %s", denial(error))
+
+
 @contextlib.contextmanager
-def in_thread(settings: ServerSettings) -> Iterator[holding.Sockets]:
-    """A thread of this process holds the connections of a server without a master, inside the context. Raises
-    OSError."""
-    sockets = holding.listen()
+def in_thread(settings: ServerSettings) -> Iterator[holding.Sockets | None]:
+    """A thread of this process holds the connections of a server without a master, inside the context. None: none can
+    be held. Raises ConfigError, OSError."""
+    try:
+        sockets = holding.listen()
+    except OSError as error:
+        note_missing(settings, error)
+        yield None
+        return
     try:
         made = _make(sockets, settings)
         sockets.holder.close()

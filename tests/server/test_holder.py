@@ -1,6 +1,7 @@
 """The process that holds connections: it outlives workers and masters, ends cleanly, and has limits."""
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -25,8 +26,13 @@ from harness.held import (
 )
 from harness.operated import operating
 from harness.server import APPS, Server
+from harness.settings import server_settings
 from harness.wire import Client
 from server.probes import Narrow, eventually, ready, told
+
+from tailrace.errors import ConfigError
+from tailrace.system import holding
+from tailrace.worker import holder
 
 MEGABYTE = 1 << 20
 
@@ -423,3 +429,21 @@ def test_many_publishers_at_once_keep_the_order_of_each():
                 thread.join()
             for name in "wxyz":
                 assert [int(each["data"]) for each in events if each["event"] == name] == list(range(50))
+
+
+def test_a_server_starts_where_only_internet_sockets_are_allowed_unless_an_option_needs_others(monkeypatch, caplog):
+    def forbidden():
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+
+    monkeypatch.setattr(holding, "listen", forbidden)
+    settings = server_settings()
+    with caplog.at_level("WARNING", "tailrace"), holder.in_thread(settings) as sockets:
+        assert sockets is None
+    assert "connections cannot be held" in caplog.text
+    for option in ({"publish_bind": ("127.0.0.1:0",)}, {"websocket_events": ("/ws",)}):
+        (name,) = option
+        with (
+            pytest.raises(ConfigError, match=f"--{name.replace('_', '-')}: "),
+            holder.in_thread(replace(settings, **option)),
+        ):
+            pass
