@@ -8,6 +8,7 @@ a server.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
@@ -15,7 +16,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -84,11 +85,20 @@ def forget(found: Sockets) -> None:
     _known.remove(found)
 
 
-def advertise(urls: Iterable[str]) -> None:
-    """Has libraries for GRIP in the application publish at the first of these URLs, unless $GRIP_URL says where."""
+@contextlib.contextmanager
+def advertised(urls: Iterable[str]) -> Iterator[None]:
+    """Inside the context, libraries for GRIP in the application publish at the first of these URLs, unless $GRIP_URL
+    says where."""
     found = next((url for url in urls if url.startswith("http://")), None)
-    if found is not None:
-        os.environ.setdefault("GRIP_URL", f"{found}/?key={KEY.decode()}")
+    if found is None or "GRIP_URL" in os.environ:
+        yield
+        return
+    os.environ["GRIP_URL"] = f"{found}/?key={KEY.decode()}"
+    try:
+        yield
+    finally:
+        # A program may start another server, at another port.
+        os.environ.pop("GRIP_URL", None)
 
 
 def is_behind_another(urls: Iterable[str]) -> bool:

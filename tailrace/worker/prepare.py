@@ -66,5 +66,6 @@ def prepared(
         held = None if has_status else stack.enter_context(holder.in_thread(settings))
         listeners = stack.enter_context(sockets.bound(wanted, kept=kept))
         certificates.encrypt(listeners, served)
-        holding.advertise(each.url.removesuffix("/publish/") for each in listeners if each.publishes)
+        places = [each.url.removesuffix("/publish/") for each in listeners if each.publishes]
+        stack.enter_context(holding.advertised(places))
         yield Prepared(settings, listeners, variables, served, held)

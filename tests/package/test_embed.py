@@ -10,6 +10,7 @@ import threading
 import urllib.request
 
 import pytest
+from harness.addresses import free_address
 
 import tailrace
 
@@ -65,6 +66,19 @@ def test_a_server_in_a_thread_accepts_publications_at_their_own_address(tmp_path
         assert stream.read(8) == b": open\n\n"
         tailrace.publish("news", "first", id="1", to=place)
         assert stream.read(19) == b"id: 1\ndata: first\n\n"
+
+
+def test_libraries_publish_at_the_server_that_runs(monkeypatch):
+    monkeypatch.delenv("GRIP_URL", raising=False)
+    for _ in range(2):
+        place = free_address()
+        with tailrace.serve_in_thread(named("one"), publish_bind=place.bind):
+            assert os.environ["GRIP_URL"].startswith(f"http://{place.bind}/?key=")
+        assert "GRIP_URL" not in os.environ
+    monkeypatch.setenv("GRIP_URL", "http://pushpin:5561")
+    with tailrace.serve_in_thread(named("one"), publish_bind=free_address().bind):
+        pass
+    assert os.environ["GRIP_URL"] == "http://pushpin:5561"
 
 
 def test_a_server_in_a_thread_ends_when_its_block_raises():
