@@ -623,7 +623,7 @@ impl Held {
             }
             gathered.clear();
             gathered.of = of;
-            for entry in channels.get(only.channel)?.after(self.state.number)? {
+            for entry in channels.get(only.channel)?.after(self.state.number.max(only.from))? {
                 if !self.gather_one(0, &entry.publication, entry.number, encoder, gathered) {
                     break;
                 }

@@ -401,8 +401,9 @@ fn web_socket(case: &mut Case) -> UnixStream {
     let (theirs, ours) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     theirs.set_nonblocking(true).unwrap();
+    let key = |text: &str| serde_bytes::ByteBuf::from(text.as_bytes());
     let opening = Opening {
-        origin: Origin::default(),
+        origin: Origin { fields: vec![(key("Sec-WebSocket-Key"), key("eA=="))], ..Origin::default() },
         client: String::from("192.0.2.1"),
         request: String::from("GET /ws"),
         server: Vec::new(),
@@ -504,4 +505,53 @@ fn clients_that_accept_a_large_publication_slowly_have_no_copy_of_it_and_receive
         assert!(body.starts_with("f4240\r\nxxx"), "{}", &body[..20]);
         assert_eq!((body.matches('x').count(), body.ends_with("\r\n9\r\nbehind it\r\n")), (1_000_000, true));
     }
+}
+
+#[test]
+fn a_web_socket_that_is_not_open_when_the_holder_stops_is_answered() {
+    let mut case = Case::new(Limits::default());
+    let application = silent_application(&mut case);
+    let client = web_socket(&mut case);
+    case.holder.end_responses(clock::now());
+    case.holder.flush();
+    drop(application);
+    assert!(received(&client).starts_with("HTTP/1.1 503 "));
+    assert!(is_at_end(&client));
+}
+
+#[test]
+fn a_connection_that_waits_in_the_queue_when_the_holder_stops_gets_its_response() {
+    let Case { holder, name, .. } = Case::new(Limits::default());
+    let (client, ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    message::pass(&name, Kind::Hold, &hold(&RESPONSE, b"later"), ours.as_fd()).unwrap();
+    drop(ours);
+    holder.stop_handle().stop();
+    let mut holder = holder;
+    while !holder.end(clock::now()) {
+        holder.flush();
+    }
+    drop(holder);
+    assert!(received(&client).ends_with("\r\n\r\nlater"));
+}
+
+#[test]
+fn what_was_dropped_before_a_web_socket_subscribes_is_not_missed() {
+    let limits = ReplayLimits { bytes: 2_000, time: Duration::from_secs(60) };
+    let mut case = Case::new(Limits { replay: limits, ..Limits::default() });
+    let _application = silent_application(&mut case);
+    let client = web_socket(&mut case);
+    for _ in 0..20 {
+        case.publish("x");
+    }
+    let call = case.holder.calls.iter().next().unwrap().0;
+    case.holder.held[0].state.number = 0;
+    let subscribe = crate::events::Event::with("TEXT", br#"c:{"type": "subscribe", "channel": "b"}"#.to_vec());
+    let body = crate::events::encode(&[crate::events::Event::of("OPEN"), subscribe].into());
+    let fields = [("Content-Type", "application/websocket-events"), ("Sec-WebSocket-Extensions", "grip")];
+    let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    case.holder.end_call(call, Ok(Answer { status: String::from("200 OK"), fields, body }), clock::now());
+    case.holder.flush();
+    assert!(received(&client).starts_with("HTTP/1.1 101 "));
+    assert_eq!((case.holder.held.len(), case.closed(Reason::Behind)), (1, 0));
 }
