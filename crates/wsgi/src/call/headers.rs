@@ -35,7 +35,7 @@ pub(crate) struct LastHead {
 
 /// What the header fields of an application ask of the server.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct Directives {
     /// The field that asks for a responder, if it is to be followed: as with mod_xsendfile only with the status 200, and with
     /// 206, which Flask gives if the client asks for a range. An error page of the application's keeps its body.
     pub(crate) delegation: Option<Delegation>,
@@ -53,13 +53,13 @@ pub(crate) fn fill(
     headers: &Bound<'_, PyAny>,
     last: &mut LastHead,
     delegation_fields: &'static [&'static str],
-) -> PyResult<Asked> {
+) -> PyResult<Directives> {
     let status = status.cast::<PyString>().map_err(|_| {
         PyTypeError::new_err(format!("status must be str such as \"200 OK\", not {}", type_name(status)))
     })?;
     if last.is_made_of(status, headers) {
         last.misses = 0;
-        return head.copy_from(&last.head).map(|()| Asked::default()).map_err(fault);
+        return head.copy_from(&last.head).map(|()| Directives::default()).map_err(fault);
     }
     head.clear();
     let Some(line) = as_latin1(status) else {
@@ -80,7 +80,7 @@ pub(crate) fn fill(
     if delegation.is_none() && instructions.is_empty() {
         last.keep(head, status, headers);
     }
-    Ok(Asked { delegation: delegation.filter(|_| matches!(head.status_code(), 200 | 206)), instructions })
+    Ok(Directives { delegation: delegation.filter(|_| matches!(head.status_code(), 200 | 206)), instructions })
 }
 
 /// Follows instructions of the application for the connection. If a proxy in front of the server holds connections, they

@@ -361,12 +361,12 @@ fn begin(
         exchange.delegate(None);
     }
     exchange.release_hold();
-    let asked = fill(exchange.response_mut().head(), &arguments.status, headers, last, delegation_fields)?;
-    if let Some(delegation) = asked.delegation {
+    let directives = fill(exchange.response_mut().head(), &arguments.status, headers, last, delegation_fields)?;
+    if let Some(delegation) = directives.delegation {
         exchange.delegate(Some(delegation));
     }
-    if !asked.instructions.is_empty() {
-        follow(exchange, &asked.instructions)?;
+    if !directives.instructions.is_empty() {
+        follow(exchange, &directives.instructions)?;
     }
     response.started = true;
     Ok(())

@@ -39,10 +39,11 @@ pub(crate) struct ListeningSocket {
 
 #[pymethods]
 impl ListeningSocket {
-    /// descriptor: of the socket; `Server` duplicates it. protocol: "http", "uwsgi", "publish" for requests that publish, or "internal" for those of other processes of the server. proxy: the version of the PROXY
-    /// header that each connection begins with ("v1", "v2", "any"); None: no header. certificates: connections are
-    /// encrypted with these, which are the same for all sockets of a server; None: they are not. redirect: requests are
-    /// redirected to `https://` at this port of the same host; None: they are not. Raises ValueError.
+    /// descriptor: of the socket; `Server` duplicates it. protocol: "http", "uwsgi", "publish" for requests that publish,
+    /// or "internal" for those of other processes of the server. proxy: the version of the PROXY header that each
+    /// connection begins with ("v1", "v2", "any"); None: no header. certificates: connections are encrypted with these,
+    /// which are the same for all sockets of a server; None: they are not. redirect: requests are redirected to `https://`
+    /// at this port of the same host; None: they are not. Raises ValueError.
     #[new]
     #[pyo3(signature = (descriptor, protocol="http", proxy=None, certificates=None, redirect=None))]
     fn new(
