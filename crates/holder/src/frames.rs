@@ -68,6 +68,11 @@ impl Frames {
         &self.pending
     }
 
+    /// Bytes that it occupies: the context has its own copy of what it was given.
+    pub(crate) fn size(&self) -> usize {
+        self.pending.capacity() + self.fed
+    }
+
     /// Goes on with the bytes of an incomplete message.
     pub(crate) fn restore(&mut self, pending: &[u8]) {
         // They were read before, so that nothing of them is to be answered or told.

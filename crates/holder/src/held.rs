@@ -419,7 +419,7 @@ impl Held {
         let queued = self.state.session.as_ref().map_or(0, |session| session.queued());
         // The kept publications count elsewhere. One that was dropped occupies memory for the clients that still have it.
         let rest = self.rest.as_ref().map_or(0, |rest| rest.publication.size() / Arc::strong_count(&rest.publication));
-        self.state.unsent.capacity() + self.frames.pending().len() + self.early.capacity() + queued + rest
+        self.state.unsent.capacity() + self.frames.size() + self.early.capacity() + queued + rest
     }
 
     /// Joins its channels under this key. `last_event_id`: the id of the last publication that the client has, as it says.

@@ -26,8 +26,10 @@ impl Responder for WebSockets {
             return Disposition::Passed(exchange);
         }
         if !request.framing.web_socket {
-            // Only the holder may say what a client has sent.
-            if is_of_events(&exchange) && !config.trust.is_trusted(request.peer.client) {
+            // Only the holder may say what a client has sent, or the proxy that does its work. Other proxies, which are
+            // trusted as well, pass on what their clients send.
+            let is_of_holder = config.is_behind_holder && config.trust.is_trusted(request.peer.socket);
+            if is_of_events(&exchange) && !is_of_holder {
                 return refuse(exchange, 403, "Only a proxy that serves WebSockets may send their events.");
             }
             return Disposition::Passed(exchange);
