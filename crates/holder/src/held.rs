@@ -963,6 +963,8 @@ impl Held {
                 }
                 Io::WouldBlock => return None,
                 Io::End if self.state.is_relayed && !self.state.is_ending => return Some(Reason::Stopped),
+                // The process that encrypts still sends the rest. If it has ended, that cannot be written.
+                Io::End if self.state.is_relayed => return None,
                 Io::End | Io::Broken => return Some(Reason::Left),
             }
         }

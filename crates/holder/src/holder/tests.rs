@@ -555,3 +555,22 @@ fn what_was_dropped_before_a_web_socket_subscribes_is_not_missed() {
     assert!(received(&client).starts_with("HTTP/1.1 101 "));
     assert_eq!((case.holder.held.len(), case.closed(Reason::Behind)), (1, 0));
 }
+
+#[test]
+fn a_response_is_sent_to_its_end_through_a_process_that_encrypts_and_is_about_to_end() {
+    let mut case = Case::new(Limits::default());
+    let (theirs, ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let body = vec![b'x'; 1 << 20];
+    let hold = Hold { is_relayed: true, ..hold(&RESPONSE, &body) };
+    case.holder.hold(&message::content_of(&hold).unwrap(), Some(ours.into()), clock::now());
+    theirs.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut all = String::new();
+    while case.holder.held.contains(0) {
+        case.holder.client_event(super::CLIENTS, true, true);
+        case.holder.flush();
+        all += &received(&theirs);
+    }
+    assert!(all.len() > 1 << 20 && all.ends_with('x'), "{} bytes", all.len());
+}
