@@ -7,6 +7,7 @@ use tailrace_observe::scoreboard::now;
 
 use crate::clients::Clients;
 use crate::clients::rates::Rate;
+use crate::config::ListenerProtocol;
 use crate::connection::context::Context;
 use crate::connection::exchange::Exchange;
 use crate::connection::representation::send_memory;
@@ -33,11 +34,11 @@ pub(super) fn in_order(
     if context.config.listeners.iter().any(|listener| listener.publishes) {
         responders.push(Box::new(Publish { shared: context.shared.clone() }));
     }
-    if !context.config.websocket_events.is_empty() {
-        responders.push(Box::new(WebSockets { shared: context.shared.clone() }));
-    }
     if let (Some(clients), Some(rate)) = (clients, context.config.client_rate) {
         responders.push(Box::new(Limited { shared: context.shared.clone(), clients, rate }));
+    }
+    if !context.config.websocket_events.is_empty() {
+        responders.push(Box::new(WebSockets { shared: context.shared.clone() }));
     }
     responders.extend(provided);
     responders.push(Box::new(Full { dispatcher: dispatcher.clone() }));
@@ -117,7 +118,12 @@ struct Limited {
 
 impl Responder for Limited {
     fn respond(&self, mut exchange: Exchange) -> Disposition {
-        let client = exchange.request().peer.client;
+        let peer = exchange.request().peer;
+        if self.shared.config.listener(peer.listener).protocol == ListenerProtocol::Internal {
+            // What a client has sent by a WebSocket, for which the server itself asks.
+            return Disposition::Passed(exchange);
+        }
+        let client = peer.client;
         // A client without an address is behind a UNIX socket, and a trusted one is a proxy: neither is a client's own.
         let Some(address) = client.filter(|_| !self.shared.config.trust.is_trusted(client)) else {
             return Disposition::Passed(exchange);
