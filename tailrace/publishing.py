@@ -144,8 +144,14 @@ def publish_items(items: Iterable[Mapping[str, Any]], *, to: str | None = None) 
     document = json.dumps({"items": list(items)}).encode()
     if to is None and (known := holding.known()):
         # A program may have several servers.
+        failures = []
         for each in known:
-            _pass(each.holder_address, document)
+            try:
+                _pass(each.holder_address, document)
+            except PublishError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
         return
     found = to or next(filter(None, map(os.environ.get, _VARIABLES)), None)
     if found is None:

@@ -27,6 +27,7 @@ from tailrace.worker import holder
 NAMES: Final = ("holder", "application")
 # How long a master that has handed over waits for the next one to take over its connections (seconds).
 _HAND_OVER: Final = 30.0
+_ATTEMPTS: Final = 3
 
 
 class Holding:
@@ -39,8 +40,8 @@ class Holding:
         self._sockets = holding.listen((first, second))
         self._process: Process | None = None
         self._backoff = Backoff()
-        # The holder of the former master has connections.
-        self._takes_over = False
+        # Attempts to take over what the holder of the former master has. One may have failed if its process ends soon.
+        self._takes_over, self._attempts = False, 0
         self._has_handed_over = False
 
     @property
@@ -79,7 +80,7 @@ class Holding:
 
     def take_over(self) -> None:
         """The predecessor has handed over, and its holder has connections."""
-        self._takes_over = True
+        self._takes_over, self._attempts = True, _ATTEMPTS
 
     def tend(self, now: float, in_child: Callable[[], None]) -> None:
         """Reaps a process that has ended, and forks one when a connection waits. in_child: called in the process;
@@ -92,12 +93,14 @@ class Holding:
                     self._process.pid,
                     ending,
                 )
+                self._takes_over = self._attempts > 0 and now < self._process.began + _HAND_OVER
             self._process = None
         if self._process is not None or self._has_handed_over or now < self._backoff.at:
             return
         if not self._takes_over and not _is_readable(self._sockets.holder):
             return
         takes_over, self._takes_over = self._takes_over, False
+        self._attempts -= takes_over
 
         def work(line: int, master: int, mask: Collection[int]) -> None:
             in_child()

@@ -205,7 +205,12 @@ def test_the_path_of_a_url_stays_before_that_of_the_address():
                 "id": "7",
                 "formats": {
                     "http-stream": {"content": "id: 7\ndata: x\n\n"},
-                    "http-response": {"headers": {"Content-Type": "text/plain; charset=utf-8"}, "body": "x"},
+                    "http-response": {
+                        "code": 200,
+                        "reason": "OK",
+                        "headers": {"Content-Type": "text/plain; charset=utf-8"},
+                        "body": "x",
+                    },
                 },
             }
         ]

@@ -63,10 +63,9 @@ impl Channel {
         self.number_of(id).is_some()
     }
 
-    /// The number of the last publication before a time, or of the last one that was dropped.
-    pub(crate) fn number_before(&self, at: Instant) -> u64 {
-        let count = self.log.partition_point(|entry| entry.at < at);
-        count.checked_sub(1).and_then(|last| self.log.get(last)).map_or(self.dropped, |entry| entry.number)
+    /// All that is kept was published after this time.
+    pub(crate) fn began_after(&self, at: Instant) -> bool {
+        self.log.front().is_none_or(|entry| entry.at >= at)
     }
 
     /// The number of the newest publication with this id.

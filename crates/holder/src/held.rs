@@ -348,7 +348,7 @@ impl Held {
             received: 0,
             is_ending: false,
         };
-        let took = Duration::from_millis(hold.took_millis);
+        let took = Duration::from_micros(hold.took_micros);
         Ok(Self { asked_at: now.checked_sub(took).unwrap_or(now), ..Self::of(state, socket, now) })
     }
 
@@ -450,8 +450,10 @@ impl Held {
             let Some(channel) = channels.get(subscribed.channel) else { continue };
             subscribed.from = match subscribed.last_id.as_deref().filter(|id| !id.is_empty()) {
                 Some(id) if channel.has(id) => channels.number_after([subscribed.channel].into_iter(), id),
-                // It is not kept any more: what the client lacks was published while the application made the response.
-                Some(_) => channel.number_before(self.asked_at),
+                // It was dropped, like all before it: what is kept was published while the application made the response.
+                Some(_) if channel.began_after(self.asked_at) => channel.dropped,
+                // It is newer than what is kept, and on its way.
+                Some(_) => last,
                 None => last,
             };
         }

@@ -64,6 +64,8 @@ const LARGEST: usize = 20;
 const DRAIN: Duration = Duration::from_millis(200);
 /// Bytes that clients have not accepted may occupy this much memory, besides what is kept for all.
 const MAX_WAITING: usize = 128 << 20;
+/// How long the former holder may take for the first message: it waits for answers of the application before.
+const FIRST_MESSAGE: Duration = Duration::from_secs(8);
 /// How long the whole of a take-over may take.
 const TAKE_OVER: Duration = Duration::from_secs(20);
 
@@ -255,7 +257,7 @@ impl Holder {
         match key {
             WAKEUP => self.shared.poller.clear_wakeup(),
             LISTENER => self.accept(now),
-            CALLS.. => self.call_event(key, now),
+            CALLS.. => self.call_event(key),
             CLIENTS.. => self.client_event(key, readiness.read, readiness.write),
             _ => self.control_event(key, now),
         }
@@ -574,17 +576,17 @@ impl Holder {
         }
     }
 
-    fn call_event(&mut self, key: u64, now: Instant) {
+    fn call_event(&mut self, key: u64) {
         let Some(key) = usize::try_from(key - CALLS).ok().filter(|key| self.calls.contains(*key)) else { return };
         let result = match self.calls[key].step() {
             Ok(None) => return,
             Ok(Some(answer)) => Ok(answer),
             Err(fault) => Err(fault),
         };
-        self.end_call(key, result, now);
+        self.end_call(key, result);
     }
 
-    fn end_call(&mut self, key: usize, result: io::Result<Answer>, _now: Instant) {
+    fn end_call(&mut self, key: usize, result: io::Result<Answer>) {
         let call = self.calls.remove(key);
         let is_accepted = result.as_ref().is_ok_and(|answer| answer.code() == 200);
         if let Some(farewell) = call.next.filter(|farewell| farewell.is_of_open || is_accepted) {
@@ -866,7 +868,7 @@ impl Holder {
         }
         let overdue = self.calls.iter().filter(|(_, call)| call.since + CALL_TIMEOUT <= now).map(|(key, _)| key);
         for key in overdue.collect::<Vec<_>>() {
-            self.end_call(key, Err(ErrorKind::TimedOut.into()), now);
+            self.end_call(key, Err(ErrorKind::TimedOut.into()));
         }
         let late: Vec<_> =
             self.controls.iter().filter(|(_, control)| control.since + PATIENCE <= now).map(|(key, _)| key).collect();
@@ -1018,7 +1020,9 @@ impl Holder {
     fn take_all(&mut self, address: &[u8]) -> io::Result<usize> {
         let mut former = Control::new(passing::connect_to(address)?, clock::now());
         message::send(former.socket(), Kind::TakeOver, &[], None)?;
-        let until = clock::now() + TAKE_OVER;
+        // If it has just ended, the request waits in our own queue.
+        let mut until = clock::now() + FIRST_MESSAGE;
+        let mut has_answered = false;
         loop {
             let Some(Received { kind, content, descriptor }) = former.read()? else {
                 let left = until.saturating_duration_since(clock::now());
@@ -1028,6 +1032,9 @@ impl Holder {
                 continue;
             };
             let now = clock::now();
+            if !std::mem::replace(&mut has_answered, true) {
+                until = now + TAKE_OVER;
+            }
             let earlier = |millis| now.checked_sub(Duration::from_millis(millis)).unwrap_or(now);
             match (kind, descriptor) {
                 (Kind::Kept, _) => {

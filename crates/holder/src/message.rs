@@ -155,9 +155,9 @@ pub struct Hold {
     pub instructions: Instructions,
     /// The socket ends at a process of the server, which encrypts: it is not the client's.
     pub is_relayed: bool,
-    /// For how long the application has worked on the response, in milliseconds.
+    /// For how long the application has worked on the response, in microseconds.
     #[serde(default)]
-    pub took_millis: u64,
+    pub took_micros: u64,
     /// The request, if more content is to be fetched.
     pub origin: Option<Origin>,
 }

@@ -85,7 +85,7 @@ fn hold(fields: &[(&str, &str)], body: &[u8]) -> Hold {
         body: body.to_vec(),
         instructions: Instructions::parse(fields.iter().copied()).unwrap(),
         is_relayed: false,
-        took_millis: 0,
+        took_micros: 0,
         origin: None,
     }
 }
@@ -438,7 +438,7 @@ fn connections_that_wait_for_the_application_wait_once_and_get_their_turn_though
     }
     clients.drain(MAX_CALLS..MAX_CALLS + 7);
     let first = case.holder.calls.iter().next().unwrap().0;
-    case.holder.end_call(first, Ok(Answer::default()), clock::now());
+    case.holder.end_call(first, Ok(Answer::default()));
     assert!(case.holder.held[MAX_CALLS + 7].is_asking(), "no turn is lost");
     assert!(case.holder.waiting.is_empty(), "the application does not know of those that have left");
 }
@@ -453,7 +453,7 @@ fn an_application_that_accepts_a_client_that_has_left_is_told_and_one_that_refus
         assert_eq!(case.holder.calls.len(), 1);
         let call = case.holder.calls.iter().next().unwrap().0;
         let answer = Answer { status: String::from(status), ..Answer::default() };
-        case.holder.end_call(call, Ok(answer), clock::now());
+        case.holder.end_call(call, Ok(answer));
         assert_eq!(case.holder.calls.len(), told, "{status}");
         drop(client);
     }

@@ -12,7 +12,7 @@ use tailrace_holder::message::{self, Hold, Kind, Opening, Origin};
 use tailrace_http::forwarded::Scheme;
 use tailrace_observe::level::Level;
 use tailrace_observe::record::{Ending, Path};
-use tailrace_os::clock::{self, millis};
+use tailrace_os::clock;
 use tailrace_os::file;
 
 use crate::config::ListenerProtocol;
@@ -38,6 +38,7 @@ const LAST_EVENT_ID: &[u8] = b"Last-Event-ID";
 impl Exchange {
     /// Has the response, once it is complete, passed to the holder with its connection. What is sent from now on is
     /// collected. False: it cannot be held, because the request is a HEAD request or reads its body as it arrives.
+    #[must_use]
     pub fn hold(&mut self, instructions: Instructions) -> bool {
         let transaction = &mut self.response_mut().transaction;
         let may = transaction.incoming.is_none() && !transaction.facts.is_head && transaction.delegation.is_none();
@@ -100,6 +101,8 @@ impl Exchange {
         };
         let address = config.holder.as_deref().unwrap_or_default();
         if let Err(fault) = message::pass(address, Kind::WebSocket, &opening, descriptor.as_fd()) {
+            // What the client has sent behind its request is lost.
+            self.response_mut().transaction.facts.keep_alive = false;
             return Err((self, fault));
         }
         let Some(mut response) = self.take() else { return Ok(NextStep(None)) };
@@ -240,7 +243,7 @@ impl ResponseStream {
             origin: hold.instructions.next.is_some().then(|| origin(request)),
             instructions: hold.instructions,
             is_relayed,
-            took_millis: millis(clock::since(transaction.record.queued)),
+            took_micros: u64::try_from(clock::since(transaction.record.queued).as_micros()).unwrap_or(u64::MAX),
         }
     }
 }

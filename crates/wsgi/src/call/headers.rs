@@ -101,7 +101,13 @@ pub(crate) fn follow(exchange: &mut Exchange, fields: &[(String, String)]) -> Py
     if instructions.mode.is_some() || instructions.next.is_some() {
         let head = exchange.response_mut().head();
         instructions.check(head.status_code(), head.has(b"Content-Encoding")).map_err(PyValueError::new_err)?;
-        exchange.hold(instructions);
+        let request = exchange.request();
+        let is_head = request.head.method.of(&request.bytes) == b"HEAD";
+        if !exchange.hold(instructions) && !is_head {
+            return Err(PyValueError::new_err(
+                "Grip-Hold: the connection cannot be held while the body of its request arrives (--stream-body)",
+            ));
+        }
     }
     Ok(())
 }
