@@ -550,7 +550,7 @@ fn what_was_dropped_before_a_web_socket_subscribes_is_not_missed() {
     let body = crate::events::encode(&[crate::events::Event::of("OPEN"), subscribe].into());
     let fields = [("Content-Type", "application/websocket-events"), ("Sec-WebSocket-Extensions", "grip")];
     let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-    case.holder.end_call(call, Ok(Answer { status: String::from("200 OK"), fields, body }), clock::now());
+    case.holder.end_call(call, Ok(Answer { status: String::from("200 OK"), fields, body }));
     case.holder.flush();
     assert!(received(&client).starts_with("HTTP/1.1 101 "));
     assert_eq!((case.holder.held.len(), case.closed(Reason::Behind)), (1, 0));
