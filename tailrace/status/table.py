@@ -70,7 +70,7 @@ OF_HOLDER: Final = (
         *("held", "holder", GAUGE, "channels", "", "tailrace_held_channels"),
         "Channels that have held connections or stored events.",
     ),
-    Metric("held", "holder", COUNTER, "published", "", "tailrace_published", "Events that were published."),
+    Metric("held", "holder", COUNTER, "published", "", "tailrace_published", "Published events."),
     Metric(
         *("held", "holder", COUNTER, "delivered", "", "tailrace_published_deliveries"),
         "Events sent to held connections; an event counts once per connection.",
@@ -80,15 +80,15 @@ OF_HOLDER: Final = (
     ),
     Metric(
         *("held", "holder", GAUGE, "kept_bytes", "", "tailrace_held_kept_bytes"),
-        "Memory of the events that are stored for clients that reconnect or are slow.",
+        "Memory of the events that are stored for slow and reconnecting clients.",
     ),
     Metric(
         *("held", "holder", GAUGE, "waiting_bytes", "", "tailrace_held_waiting_bytes"),
-        "Bytes that wait until clients of held connections accept them.",
+        "Bytes waiting to be sent to held connections.",
     ),
     Metric(
         *("held", "holder", COUNTER, "closed", "reason", "tailrace_held_closed"),
-        "Held connections that were closed, by reason.",
+        "Closed held connections, by reason.",
         "See [held connections](status-json.md#held-connections).",
     ),
 )
