@@ -44,7 +44,7 @@ Examples:
   tailrace app:app --static /assets=./dist      static files, without the application
   tailrace threads --status 127.0.0.1:9000      what a server with --status is doing
   tailrace doctor --live --status 127.0.0.1:9000   the endpoints that cost most to deliver
-  tailrace publish news 'It rains.' --to :5561     an event for held connections (--publish-bind)
+  tailrace publish news 'It rains.' --to :5561     send an event to held connections (--publish-bind)
 
 Every option is also an environment variable (--max-body: TAILRACE_MAX_BODY) and a key of tailrace.toml or of
 [tool.tailrace] in pyproject.toml (max_body). The command line takes precedence over the environment, and the
@@ -135,7 +135,7 @@ Examples:
 
 \b
 Exit status:
-  0  published: the server has the event
+  0  the server accepted the event
   1  no server could be reached, or it rejected the event
   2  usage error
 """
@@ -144,8 +144,8 @@ Exit status:
 def _publish(channel: str, data: str, event: str | None, id: str | None, to: str | None) -> None:
     """Send an event to all connections that are held on a channel, and print its ID.
 
-    DATA is sent unchanged, also if it is JSON; `-` reads it from standard input, without the last line end. The server
-    needs --publish-bind.
+    DATA is sent unchanged, even if it is JSON. `-` reads it from standard input and removes the final line break. The
+    server needs --publish-bind.
     """
     # What it needs takes milliseconds to import.
     from tailrace.publishing import publish
@@ -207,8 +207,8 @@ cli.add_command(
         params=[
             click.Argument(["channel"], metavar="CHANNEL"),
             click.Argument(["data"], metavar="DATA"),
-            click.Option(["--event"], metavar="NAME", help="Type of the event. [default: none, which is `message`]"),
-            click.Option(["--id"], metavar="ID", help="ID of the event. [default: a new one]"),
+            click.Option(["--event"], metavar="NAME", help="Event type. [default: none; browsers use `message`]"),
+            click.Option(["--id"], metavar="ID", help="Event ID. [default: a new ID]"),
             click.Option(
                 ["--to"],
                 metavar="ADDRESS",
@@ -217,7 +217,7 @@ cli.add_command(
             ),
         ],
         help=_publish.__doc__,
-        short_help="Send an event to the connections that are held on a channel.",
+        short_help="Send an event to all connections held on a channel.",
         epilog=_PUBLISH_EXAMPLES,
         context_settings=arguments.OPEN,
     )

@@ -78,7 +78,7 @@ class ServerError(TailraceError):
 
 
 class PublishError(TailraceError):
-    """An event could not be published: no server could be reached, or it has refused the event."""
+    """An event could not be published: no server could be reached, or the server rejected it."""
 
 
 class BindError(TailraceError):

@@ -25,7 +25,7 @@ from tailrace.system.addresses import TcpAddress, UnixAddress
 # How long the server may take to accept a publication (seconds).
 _TIMEOUT: Final = 10.0
 # Variables that say where to publish outside a server, in this order.
-_VARIABLES: Final = ("TAILRACE_PUBLISH_URL", "TAILRACE_PUBLISH_BIND", "GRIP_URL")
+_VARIABLES: Final = (holding.PUBLISH_VARIABLE, "TAILRACE_PUBLISH_BIND", "GRIP_URL")
 _PUBLISH: Final = b"P"
 # What a parameter of a header field may have (PEP 3333) without quotes.
 _TOKEN: Final = re.compile(r'[^\x00-\x1f\x7f,;"\u0100-\U0010ffff]+')
@@ -38,26 +38,26 @@ def hold(
     timeout: float | None = None,
     last_ids: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The header fields of a response that stays open and is sent what is published on these channels.
+    """Headers that keep a response open and subscribe it to these channels.
 
         Response(": open\\n\\n", mimetype="text/event-stream", headers=tailrace.hold("orders"))
 
-    mode: "stream": publications are appended to the response; "response": the first publication replaces it (long
-    polling). keep_alive: an event stream that is sent nothing for this many seconds is sent a comment; None: it is
-    not. timeout: after this many seconds, a response that nothing has replaced is sent; the default is 55. last_ids:
-    for each channel, the id of the last publication that the response contains.
+    mode: "stream": events are appended to the response; "response": the first event replaces it (long polling).
+    keep_alive: with "stream", a comment is sent after this many seconds without an event; None: no comments. timeout:
+    with "response", this response is sent after this many seconds without an event (default: 55). last_ids: for each
+    channel, the ID of the last event that the response contains.
 
-    Raises ValueError for a channel without a name, or with a control character, a comma, a semicolon, a double quote or
-    a character beyond latin-1 in it.
+    Raises ValueError if a channel name is empty or contains control characters, commas, semicolons, double quotes or
+    characters outside Latin-1.
     """
     for channel in channels:
         if not _TOKEN.fullmatch(channel) or channel.isspace():
             raise ValueError(
                 f"{channel!r} is not the name of a channel: it must not be empty or contain control characters, "
-                "commas, semicolons, double quotes or characters beyond latin-1"
+                "commas, semicolons, double quotes or characters outside Latin-1"
             )
     if not channels:
-        raise ValueError("hold() needs the name of a channel")
+        raise ValueError("hold() needs at least one channel")
     if mode not in ("stream", "response"):
         raise ValueError(f'mode must be "stream" or "response", not {mode!r}')
     known = last_ids or {}
@@ -83,7 +83,7 @@ def _quoted(text: str) -> str:
 
 def _seconds(time: float) -> int:
     if time < 1:
-        raise ValueError(f"{time} is not a number of seconds from 1")
+        raise ValueError(f"keep_alive and timeout must be at least 1 second, not {time}")
     return int(time)
 
 
@@ -95,17 +95,19 @@ def publish(
     id: str | None = None,
     to: str | None = None,
 ) -> str:
-    """Sends an event to all responses that are held on a channel; its id.
+    """Sends an event to all responses that are held on a channel, and returns the event's ID.
 
         tailrace.publish("orders", {"id": 7}, event="changed")
 
-    data: text, or a value that is sent as JSON. event, id: fields of the event. Without an id it gets a new one, so
-    that a client that comes back is sent what it has missed. Held responses (long polling) are answered with the data.
+    data: a string, or a value that is sent as JSON. event, id: type and ID of the event; None for id: a new ID. Clients
+    that reconnect use the ID to get missed events. A long poll is answered with the data.
 
-    to: an address of `--publish-bind`, such as "127.0.0.1:5561" or "unix:/run/publish.sock"; a URL; or None: the server
-    that runs this code, or else what $TAILRACE_PUBLISH_URL, $TAILRACE_PUBLISH_BIND or $GRIP_URL names. Any thread,
-    greenlet or process. Returns when the server has the event, not when clients have it. Raises PublishError if there
-    is no server, or it refuses the event; TypeError for data that JSON does not have; ValueError.
+    to: an address of `--publish-bind`, such as "127.0.0.1:5561" or "unix:/run/publish.sock", or a URL. None: the server
+    that runs this code, or outside a server, the address in $TAILRACE_PUBLISH_URL, $TAILRACE_PUBLISH_BIND or $GRIP_URL.
+
+    You can call it in any thread, greenlet or process. It returns when the server has the event; clients may receive it
+    later. Raises PublishError if no server can be reached or the server rejects the event, TypeError if JSON cannot
+    represent data, and ValueError if event or id contains a line break or a NUL.
     """
     text = data if isinstance(data, str) else json.dumps(data, separators=(",", ":"))
     if id is None:
@@ -132,7 +134,7 @@ def encode_event(data: str, *, event: str | None = None, id: str | None = None) 
     id with a NUL."""
     for name, value in (("event", event), ("id", id)):
         if value is not None and re.search(r"[\r\n\0]", value):
-            raise ValueError(f"{name} must not have a line end or a NUL: {value!r}")
+            raise ValueError(f"{name} must not contain a line break or a NUL: {value!r}")
     lines = [f"event: {event}\n"] * (event is not None) + [f"id: {id}\n"] * (id is not None)
     lines += [f"data: {line}\n" for line in re.split(r"\r\n|\r|\n", data)]
     return "".join(lines) + "\n"
@@ -156,8 +158,8 @@ def publish_items(items: Iterable[Mapping[str, Any]], *, to: str | None = None) 
     found = to or next(filter(None, map(os.environ.get, _VARIABLES)), None)
     if found is None:
         raise PublishError(
-            "this process belongs to no server: say where to publish with to=, or in $TAILRACE_PUBLISH_URL, such as "
-            "127.0.0.1:5561, which the server must have as --publish-bind"
+            "this process belongs to no server: set to= or $TAILRACE_PUBLISH_URL to the server's --publish-bind "
+            "address, such as 127.0.0.1:5561"
         )
     _post(found.split(",")[0].strip(), document)
 
@@ -171,9 +173,9 @@ def _pass(address: bytes, document: bytes) -> None:
             holder.sendall(struct.pack("<I", len(document) + 1) + _PUBLISH + document)
             answer = holder.recv(4096)
     except OSError as error:
-        raise PublishError(f"the process that holds connections cannot be reached: {error}") from None
+        raise PublishError(f"cannot reach the process that holds connections: {error}") from None
     if answer != b"+":
-        raise PublishError(answer[1:].decode(errors="replace") or "the process that holds connections has ended")
+        raise PublishError(answer[1:].decode(errors="replace") or "the process that holds connections has exited")
 
 
 def _post(to: str, document: bytes) -> None:
@@ -190,8 +192,10 @@ def _post(to: str, document: bytes) -> None:
         ) from None
     finally:
         connection.close()
+    if response.status == 404:
+        raise PublishError(f"{to} does not accept publications; give it an address of --publish-bind")
     if response.status != 200:
-        raise PublishError(f"{to} refused to publish: {response.status} {answer}")
+        raise PublishError(f"{to} rejected the event: {response.status} {answer}")
 
 
 def _connection(to: str) -> tuple[HTTPConnection, str]:
@@ -209,7 +213,7 @@ def _connection(to: str) -> tuple[HTTPConnection, str]:
         return HTTPConnection(address.host or "127.0.0.1", address.port, timeout=_TIMEOUT), ""
     if isinstance(address, UnixAddress):
         return _UnixConnection(address.path), ""
-    raise PublishError(f"cannot publish to {to}: a descriptor is not an address to connect to; write host:port")
+    raise PublishError(f"cannot publish to {to}: a file descriptor is not an address; write host:port or unix:/path")
 
 
 class _UnixConnection(HTTPConnection):

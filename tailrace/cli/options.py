@@ -312,11 +312,11 @@ class OptionValues:
     publish_bind: tuple[str, ...] = option(
         values.several(values.text("ADDRESS"), may_be_empty=True),
         (),
-        "Accept publications for held connections at this address (POST /publish/). Repeatable.",
+        "Accept events for held connections at this address (POST /publish/). Repeatable.",
         ADDRESSES,
         details=(
-            "The address is `host:port` or `unix:/path`. Keep it private: whoever reaches it can publish. "
-            "`tailrace.publish` in an application that Tailrace runs does not need it. See [Server-sent "
+            "The address is `host:port` or `unix:/path`. Keep it private: anyone who can connect to it can publish. An "
+            "application that Tailrace runs can call `tailrace.publish` without this option. See [Server-sent "
             "events](guides/server-sent-events.md)."
         ),
         example=["127.0.0.1:5561"],
@@ -916,12 +916,12 @@ class OptionValues:
     websocket_events: tuple[str, ...] = option(
         values.several(values.text("PATH", check=_events_path), may_be_empty=True),
         (),
-        "Serve WebSockets at this path without a thread each; the application gets messages as requests. Repeatable.",
+        "Serve WebSockets at this path without a thread each: messages arrive as requests. Repeatable.",
         RESPONSES,
         details=(
-            "A path that ends with `/` stands for everything below it. The server handles the handshake, frames, pings "
-            "and closes. It sends each message to the application in a short POST request, as Pushpin does "
-            "(WebSocket-over-HTTP). See [WebSockets](guides/websockets.md)."
+            "A path that ends with `/` includes all paths below it. The server handles the handshake, frames, pings "
+            "and closes. It sends each message to the application in a short POST request (WebSocket-over-HTTP, as in "
+            "Pushpin). See [WebSockets](guides/websockets.md)."
         ),
         core="websocket_events",
         example=["/ws/"],

@@ -24,6 +24,7 @@ from tailrace.cli.unknown import nearest
 from tailrace.errors import ConfigError
 from tailrace.logs import log
 from tailrace.system import binds, cgroup
+from tailrace.system.holding import PUBLISH_VARIABLE
 
 CONFIG_VARIABLE: Final = "TAILRACE_CONFIG"
 DEFAULT: Final = "default"
@@ -117,7 +118,7 @@ def resolve(
             raise ConfigError(f"{file}: unknown key {key!r}{remedy}")
         settings[name] = Setting(_read(BY_NAME[name], raw, f"{file}: {key} ="), file)
     for variable, text in environ.items():
-        if variable == CONFIG_VARIABLE:
+        if variable in (CONFIG_VARIABLE, PUBLISH_VARIABLE):
             continue
         if variable in _VARIABLES:
             option = BY_NAME[_VARIABLES[variable]]

@@ -24,7 +24,7 @@ class Keywords(TypedDict, total=False):
     """Headers that the trusted proxies set in every request. Repeatable."""
 
     publish_bind: str | Sequence[str]
-    """Accept publications for held connections at this address (POST /publish/). Repeatable."""
+    """Accept events for held connections at this address (POST /publish/). Repeatable."""
 
     certfile: str | Sequence[str | PathLike[str]]
     """Certificate chain in PEM for https:// addresses; the requested host name selects it. Repeatable."""
@@ -123,7 +123,7 @@ class Keywords(TypedDict, total=False):
     """Sites whose pages may open a WebSocket: origins, same or any. Repeatable."""
 
     websocket_events: str | Sequence[str]
-    """Serve WebSockets at this path without a thread each; the application gets messages as requests. Repeatable."""
+    """Serve WebSockets at this path without a thread each: messages arrive as requests. Repeatable."""
 
     early_hints: bool
     """Let the application send 103 Early Hints with environ['wsgi.early_hints']."""

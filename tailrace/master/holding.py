@@ -89,7 +89,7 @@ class Holding:
             if not self._has_handed_over:
                 self._backoff.ended(self._process.began, now)
                 log.logger.error(
-                    "the process that holds connections (pid %d) %s; its connections are closed, and it is replaced",
+                    "the process that holds connections (pid %d) %s; its connections are closed, and a new one starts",
                     self._process.pid,
                     ending,
                 )
@@ -109,7 +109,7 @@ class Holding:
         try:
             self._process = companion.fork(work, now, grace=holder.GRACE + 1.0)
         except OSError as error:
-            log.logger.error("cannot fork the process that holds connections: %s; trying again", denial(error))
+            log.logger.error("cannot fork the process that holds connections: %s; retrying", denial(error))
             self._takes_over = takes_over
             self._backoff.ended(now, now)
         else:

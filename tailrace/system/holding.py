@@ -22,6 +22,8 @@ from urllib.parse import urlsplit
 
 from tailrace.system import forks
 
+# Where programs publish that belong to no server. It is no option.
+PUBLISH_VARIABLE: Final = "TAILRACE_PUBLISH_URL"
 # The queues: connections wait there while the holder, or a worker, is replaced.
 _BACKLOG: Final = 4096
 # How long the proof lasts that a request has come through this server (seconds). It never leaves the server.

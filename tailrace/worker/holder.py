@@ -66,7 +66,7 @@ def _take_over(made: Holder, sockets: holding.Sockets) -> None:
     try:
         count = made.take_over(sockets.holder_address)
     except OSError as error:
-        log.logger.error("cannot take over held connections, which will be closed: %s", denial(error))
+        log.logger.error("cannot take over held connections, so they are closed: %s", denial(error))
     else:
         log.logger.info("%s taken over", log.counted(count, "held connection"))
 

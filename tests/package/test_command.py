@@ -233,8 +233,8 @@ MISTAKES = [
     (["publish", "news", "x", "--to", "unix:/nowhere/s"], 1, "No such file or directory; start the server with --pub"),
     (["publish", "news", "x", "--to", "uwsgi://a:1"], 1, "cannot publish to uwsgi://a:1: write host:port, unix:/path"),
     (["publish", "news", "x", "--to", "a"], 1, "write a:5561"),
-    (["publish", "news", "x", "--to", "fd://3"], 1, "a descriptor is not an address to connect to; write host:port"),
-    (["publish", "news", "x", "--to", ":1", "--id", "a\nb"], 2, "id must not have a line end"),
+    (["publish", "news", "x", "--to", "fd://3"], 1, "a file descriptor is not an address; write host:port"),
+    (["publish", "news", "x", "--to", ":1", "--id", "a\nb"], 2, "id must not contain a line break"),
     (["publish", "news", "\udcff", "--to", ":1"], 2, "DATA is not UTF-8; encode binary data"),
     (["threads"], 2, ""),
     (["threads", "--statsu", "x"], 2, "no such option: --statsu; did you mean --status?\n`tailrace threads --help`"),
@@ -372,7 +372,7 @@ def test_data_of_standard_input_must_be_text(publications):
 def test_a_channel_that_the_server_rejects_is_an_error(publications):
     status, _, fault = ended("publish", "", "x", "--to", publications.place)
     assert status == 1
-    assert fault.startswith(f"tailrace: error: {publications.place} refused to publish: 400 ")
+    assert fault.startswith(f"tailrace: error: {publications.place} rejected the event: 400 ")
 
 
 def ended(*arguments, **streams):

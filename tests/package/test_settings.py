@@ -154,6 +154,8 @@ def test_a_mistake_in_the_environment_is_named(tmp_path, variable, text, message
 def test_a_variable_that_is_no_option_is_a_warning_that_names_the_nearest(tmp_path):
     said = []
     environ = {"TAILRACE_TREADS": "3", "TAILRACE_PORT": "8000", "TAILRACE_MAX_QUEUE": "9", "OTHER": "x"}
+    # It says where programs publish.
+    environ["TAILRACE_PUBLISH_URL"] = "127.0.0.1:5561"
     settings = resolve({}, environ, directory=tmp_path, warn=said.append)
     assert settings["max_queue"].value == 9
     assert len(said) == 2

@@ -58,7 +58,7 @@ impl Filters {
             "skip-users" => self.skip_users = true,
             "require-sub" => self.require_subscription = true,
             "build-id" => self.build_id = true,
-            _ => return Err(format!("Grip-Channel has the filter {name:?}, which is not supported")),
+            _ => return Err(format!("Grip-Channel contains the unsupported filter {name:?}")),
         }
         Ok(())
     }
@@ -117,7 +117,7 @@ impl Instructions {
                     read.mode = match value.trim() {
                         "stream" => Some(Mode::Stream),
                         "response" => Some(Mode::Response),
-                        other => return Err(format!("Grip-Hold is {other:?}, and must be stream or response")),
+                        other => return Err(format!("Grip-Hold must be stream or response, not {other:?}")),
                     }
                 }
                 "grip-channel" => read.subscribe(value)?,
@@ -132,7 +132,7 @@ impl Instructions {
                 "grip-link" => read.link(value)?,
                 "grip-status" => {
                     let status = value.trim().parse().ok().filter(|status| (200..600).contains(status));
-                    read.status = Some(status.ok_or_else(|| format!("Grip-Status is {value:?}, not a status"))?);
+                    read.status = Some(status.ok_or_else(|| format!("Grip-Status is not a status code: {value:?}"))?);
                 }
                 _ => {}
             }
@@ -153,7 +153,7 @@ impl Instructions {
         }
         let status = self.status.unwrap_or(status);
         if matches!(status, 204 | 205 | 304) {
-            return Err(format!("a stream is held, and a response with the status {status} has no body"));
+            return Err(format!("cannot hold a stream: a response with status {status} has no body"));
         }
         if is_encoded {
             return Err(String::from(
@@ -182,7 +182,7 @@ impl Instructions {
                 }
             }
             if self.subscriptions.len() == MAX_CHANNELS {
-                return Err(format!("Grip-Channel has more than {MAX_CHANNELS} channels"));
+                return Err(format!("Grip-Channel contains more than {MAX_CHANNELS} channels"));
             }
             self.subscriptions.push(subscription);
         }
@@ -246,7 +246,7 @@ fn parameter(text: &str) -> (String, String) {
 
 fn seconds(field: &str, value: &str) -> Result<u32, String> {
     let number = value.trim().parse().ok().filter(|number| (1..=LONGEST).contains(number));
-    number.ok_or_else(|| format!("{field} is {value:?}, and must be a number of seconds from 1 to {LONGEST}"))
+    number.ok_or_else(|| format!("{field} must be a number of seconds from 1 to {LONGEST}, not {value:?}"))
 }
 
 fn keep_alive(value: &str) -> Result<Option<KeepAlive>, String> {
@@ -262,11 +262,11 @@ fn keep_alive(value: &str) -> Result<Option<KeepAlive>, String> {
     }
     let content = match format.as_str() {
         "raw" => content.as_bytes().to_vec(),
-        "cstring" => unescaped(content).ok_or("Grip-Keep-Alive has an escape that is none of \\n \\r \\t \\0 \\\\")?,
+        "cstring" => unescaped(content).ok_or("Grip-Keep-Alive contains an escape other than \\n \\r \\t \\0 \\\\")?,
         "base64" => {
             STANDARD.decode(content.trim()).map_err(|fault| format!("Grip-Keep-Alive is not base64: {fault}"))?
         }
-        _ => return Err(format!("Grip-Keep-Alive has the format {format:?}, not raw, cstring or base64")),
+        _ => return Err(format!("the format of Grip-Keep-Alive must be raw, cstring or base64, not {format:?}")),
     };
     Ok(Some(KeepAlive { content, seconds: time }).filter(|made| !made.content.is_empty()))
 }

@@ -340,7 +340,7 @@ impl Holder {
                 Ok(None) => return,
                 Err(fault) => {
                     if fault.kind() != ErrorKind::UnexpectedEof {
-                        (self.log)(Level::Warning, &format!("a message to the holder was discarded: {fault}"));
+                        (self.log)(Level::Warning, &format!("the holder discarded an invalid message: {fault}"));
                     }
                     self.controls.remove(key);
                     return;
@@ -405,7 +405,7 @@ impl Holder {
         let hold: Hold = match message::value_of(content) {
             Ok(hold) => hold,
             Err(fault) => {
-                return (self.log)(Level::Error, &format!("a connection to be held was closed: {fault}"));
+                return (self.log)(Level::Error, &format!("cannot hold a connection, so it was closed: {fault}"));
             }
         };
         let last_event_id = hold.last_event_id.clone();
@@ -445,7 +445,10 @@ impl Holder {
         let mut opening: Opening = match message::value_of(content) {
             Ok(opening) => opening,
             Err(fault) => {
-                return (self.log)(Level::Error, &format!("a WebSocket was closed: {fault}"));
+                return (self.log)(
+                    Level::Error,
+                    &format!("cannot open a WebSocket, so its connection was closed: {fault}"),
+                );
             }
         };
         let early = std::mem::take(&mut opening.received);
@@ -518,7 +521,9 @@ impl Holder {
 
     fn begin_call(&mut self, packet: Option<Vec<u8>>, recipient: Recipient) {
         let Some(packet) = packet else {
-            return self.failed.push((recipient, io::Error::other("the fields of its request are too large")));
+            return self
+                .failed
+                .push((recipient, io::Error::other("the headers of the WebSocket request are too large")));
         };
         let socket = match passing::connect_to(&self.application) {
             Ok(socket) => socket,
@@ -565,7 +570,7 @@ impl Holder {
             self.farewells += packet.len();
             self.waiting.push_back(Waiting::Farewell(packet));
         } else {
-            self.log_call("the application is too slow to be told of all clients that have left");
+            self.log_call("the application is too slow to receive all DISCONNECT and CLOSE events; some were dropped");
         }
     }
 
@@ -600,7 +605,7 @@ impl Holder {
         let Recipient::Connection(key, serial) = recipient else { return };
         let Some(held) = self.held.get_mut(key).filter(|held| held.serial == serial) else { return };
         if let Err(fault) = &result {
-            let line = format!("{}: the application could not be asked: {fault}", held.state.request);
+            let line = format!("{}: the request to the application failed: {fault}", held.state.request);
             self.log_call(&line);
         }
         let Some(held) = self.held.get_mut(key) else { return };
@@ -817,7 +822,9 @@ impl Holder {
             Reason::Behind => "the client did not receive what was published before it was dropped",
             Reason::Sent => "the client kept sending although its response is held",
             Reason::TooMany => "its client has as many held connections as one may have",
-            Reason::NoDescriptor => "the process that holds connections has no descriptor left",
+            Reason::NoDescriptor => {
+                "the process that holds connections has no file descriptor left; raise the limit of open files"
+            }
         };
         let at = Reason::ALL.iter().position(|(known, _)| *known == reason).unwrap_or_default();
         let now = u64::try_from(clock::since(self.began).as_millis()).unwrap_or(u64::MAX);
@@ -951,7 +958,7 @@ impl Holder {
             Ok(()) => self.is_over = true,
             Err(fault) => {
                 let line = format!(
-                    "the next process could not take over {} held connections, which end: {fault}",
+                    "the new process could not take over {} held connections, so they are closed: {fault}",
                     self.held.len()
                 );
                 (self.log)(Level::Error, &line);

@@ -179,7 +179,7 @@ pub fn encode(kind: Kind, content: &[u8]) -> Vec<u8> {
 pub fn content_of(value: &impl Serialize) -> io::Result<Vec<u8>> {
     let content = rmp_serde::to_vec_named(value).map_err(|fault| io::Error::new(ErrorKind::InvalidData, fault))?;
     if content.len() >= MAX_MESSAGE {
-        return Err(io::Error::new(ErrorKind::FileTooLarge, "it is larger than a message may be"));
+        return Err(io::Error::new(ErrorKind::FileTooLarge, "the message is too large"));
     }
     Ok(content)
 }

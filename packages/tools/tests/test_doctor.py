@@ -580,9 +580,9 @@ def test_a_held_stream_is_named_and_nothing_is_to_be_fixed(kind):
     assert (it.delivery.path, it.delivery.ending, it.response.is_cut) == ("held", "complete", True)
     assert findings(it) == []
     said = show.as_text(it, [], [])
-    assert "held: by the process for that, without a thread" in said
+    assert "held: the holder process sends the response, without a thread" in said
     assert "the response stayed open for --timeout" in said
-    assert "Nothing to fix. The response is held, and occupies no thread." in said
+    assert "Nothing to fix. The response is held and occupies no thread." in said
 
 
 def test_a_long_poll_is_measured_like_any_response():

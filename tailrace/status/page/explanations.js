@@ -46,14 +46,14 @@ const EXPLANATIONS = {
   "path-sendfile": "The kernel sent a file, without Python.",
   "path-compressed": "A thread of the server compressed the body.",
   "path-spilled": "The client was slow: what it had not accepted went through a temporary file.",
-  "path-held": "The connection went to the process that holds connections without threads, which sends the response.",
+  "path-held": "The connection was passed to the holder, a separate process that sends the response without a thread.",
 
-  held_connections: "Connections that are held without a thread, by the process for that: event streams and long polls.",
+  held_connections: "Connections held without a thread: event streams, long polls and WebSockets.",
   held_channels: "Channels that have held connections or stored events.",
   held_published: "Events published per second, on all channels.",
   held_delivered: "Events sent to held connections, per second. An event counts once per connection.",
-  held_largest: "The channels with the most held connections, and how many each has.",
-  held_silent: "The process that holds connections has not answered for this long. The figures are its last ones.",
+  held_largest: "The channels with the most held connections, each with its number of connections.",
+  held_silent: "Time since the holder, the process with the held connections, last answered. Its last figures are shown.",
 
   restarts: "Workers that were replaced, or failed to load, by reason.",
 

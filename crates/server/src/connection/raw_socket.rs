@@ -67,8 +67,7 @@ fn leave(connection: &Arc<Connection>) {
 fn relay(connection: &Arc<Connection>, ours: Arc<OwnedFd>, state: Arc<Mutex<RelayState>>, received: Vec<u8>) {
     let made = Relay::new(connection.clone(), ours, state, received);
     if !made.start() {
-        let line =
-            "no thread can be started for an encrypted connection that was taken over or is held, so it was closed";
+        let line = "cannot start a thread that relays an encrypted connection, so the connection was closed";
         connection.host.log(Level::Error, line);
     }
 }

@@ -279,7 +279,7 @@ impl Mailbox {
             for key in std::mem::take(&mut ready) {
                 let Some(relay) = relays.get_mut(key) else { continue };
                 let passed = catch(|| relay.pass()).unwrap_or_else(|panic| {
-                    let line = format!("a relayed connection ended in a panic of the server: {panic}");
+                    let line = format!("internal error while relaying a connection, which was closed: {panic}");
                     relay.connection.host.log(Level::Error, &line);
                     Left::Over
                 });
@@ -293,7 +293,10 @@ impl Mailbox {
                         self.poller.forget(Some(relay.ours.as_fd()));
                         let host = relay.connection.clone();
                         if let Err(panic) = catch(|| relay.end()) {
-                            host.host.log(Level::Error, &format!("a relayed connection ended in a panic: {panic}"));
+                            host.host.log(
+                                Level::Error,
+                                &format!("internal error while closing a relayed connection: {panic}"),
+                            );
                         }
                     }
                 }

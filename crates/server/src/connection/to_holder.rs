@@ -211,7 +211,7 @@ impl ResponseStream {
     /// pair between which and the client a thread relays.
     fn descriptor(&self) -> io::Result<(OwnedFd, Option<HeldRelay>)> {
         if !self.connection.delivery.outbox().queue.is_empty() {
-            return Err(io::Error::other("its client has not accepted what it was sent before"));
+            return Err(io::Error::other("the client has not yet received its previous response"));
         }
         match self.connection.socket().duplicate() {
             Some(duplicate) => Ok((duplicate?, None)),

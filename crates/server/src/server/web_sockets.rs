@@ -49,7 +49,10 @@ impl Responder for WebSockets {
         match exchange.pass_web_socket() {
             Ok(next) => Disposition::Done(next),
             Err((exchange, fault)) => {
-                let line = format!("{}: the WebSocket cannot be served: {fault}", exchange.request_line());
+                let line = format!(
+                    "{}: cannot pass the WebSocket to the process that holds connections: {fault}",
+                    exchange.request_line()
+                );
                 exchange.log(Level::Error, &line);
                 refuse(exchange, 503, "The server cannot hold this connection.")
             }

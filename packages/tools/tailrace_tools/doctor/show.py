@@ -22,7 +22,7 @@ _PATHS: Final = {
     "coalesced": "coalesced: quick blocks, collected while earlier ones are sent",
     "sendfile": "sendfile: the file, by the kernel",
     "compressed": "compressed: by another thread of the server",
-    "held": "held: by the process for that, without a thread",
+    "held": "held: the holder process sends the response, without a thread",
     "spilled": "spilled: the client was slow, so the rest waited in a file",
 }
 
@@ -100,7 +100,7 @@ def as_text(measured: Measured, found: list[Finding], hints: list[Finding]) -> s
         lines += ["", *finding("- ", one)]
     well = "Nothing to fix in the delivery." if hints else "Nothing to fix."
     if response.is_cut and measured.is_held:
-        well = "Nothing to fix. The response is held, and occupies no thread."
+        well = "Nothing to fix. The response is held and occupies no thread."
     elif response.is_cut:
         well = "Nothing to fix so far. A response that does not end is not measured any further."
     elif response.status >= 400:

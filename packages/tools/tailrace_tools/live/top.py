@@ -136,7 +136,7 @@ FIGURES: Final = {
     "ready": "whether a worker is serving; if not, the reason",
     "workers": "workers serving, of the workers wanted",
     "connections": "open connections of clients",
-    "held": "connections held without a thread, by the process for that",
+    "held": "connections held without a thread, by the holder process",
     "published/s": "events published to held connections, per second",
     "requests/s": "requests answered by the application, per second",
     "running": "requests running in the application",
