@@ -58,7 +58,7 @@ impl Filters {
             "skip-users" => self.skip_users = true,
             "require-sub" => self.require_subscription = true,
             "build-id" => self.build_id = true,
-            _ => return Err(format!("Grip-Channel contains the unsupported filter {name:?}")),
+            _ => return Err(format!("Grip-Channel has the filter {name:?}, which is not supported")),
         }
         Ok(())
     }
@@ -117,7 +117,7 @@ impl Instructions {
                     read.mode = match value.trim() {
                         "stream" => Some(Mode::Stream),
                         "response" => Some(Mode::Response),
-                        other => return Err(format!("Grip-Hold must be stream or response, not {other:?}")),
+                        other => return Err(format!("Grip-Hold is {other:?}, and must be stream or response")),
                     }
                 }
                 "grip-channel" => read.subscribe(value)?,
@@ -246,7 +246,7 @@ fn parameter(text: &str) -> (String, String) {
 
 fn seconds(field: &str, value: &str) -> Result<u32, String> {
     let number = value.trim().parse().ok().filter(|number| (1..=LONGEST).contains(number));
-    number.ok_or_else(|| format!("{field} must be a number of seconds from 1 to {LONGEST}, not {value:?}"))
+    number.ok_or_else(|| format!("{field} is {value:?}, and must be a number of seconds from 1 to {LONGEST}"))
 }
 
 fn keep_alive(value: &str) -> Result<Option<KeepAlive>, String> {
@@ -266,7 +266,7 @@ fn keep_alive(value: &str) -> Result<Option<KeepAlive>, String> {
         "base64" => {
             STANDARD.decode(content.trim()).map_err(|fault| format!("Grip-Keep-Alive is not base64: {fault}"))?
         }
-        _ => return Err(format!("the format of Grip-Keep-Alive must be raw, cstring or base64, not {format:?}")),
+        _ => return Err(format!("Grip-Keep-Alive has the format {format:?}, not raw, cstring or base64")),
     };
     Ok(Some(KeepAlive { content, seconds: time }).filter(|made| !made.content.is_empty()))
 }

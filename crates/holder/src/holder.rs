@@ -958,7 +958,7 @@ impl Holder {
             Ok(()) => self.is_over = true,
             Err(fault) => {
                 let line = format!(
-                    "the new process could not take over {} held connections, so they are closed: {fault}",
+                    "the next process could not take over {} held connections, so they are closed: {fault}",
                     self.held.len()
                 );
                 (self.log)(Level::Error, &line);
