@@ -176,7 +176,7 @@ def test_a_holder_that_is_killed_ends_its_streams_and_is_replaced():
             os.kill(killed, signal.SIGKILL)
             assert stream.client.rest() == b""
         assert server.logged(f"the process that holds connections (pid {killed}) was killed by SIGKILL")
-        assert server.logged("its connections are closed, and a new process is started")
+        assert server.logged("its connections are closed, and a new one starts")
         # What comes meanwhile waits.
         with Stream(server.address, "/hold/a") as stream:
             told(server, "/publish/a")

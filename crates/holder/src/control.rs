@@ -25,11 +25,13 @@ pub(crate) struct Control {
     buffer: Vec<u8>,
     descriptors: Vec<OwnedFd>,
     pub(crate) since: Instant,
+    /// A complete message has come.
+    pub(crate) has_spoken: bool,
 }
 
 impl Control {
     pub(crate) fn new(socket: OwnedFd, since: Instant) -> Self {
-        Self { socket, buffer: Vec::new(), descriptors: Vec::new(), since }
+        Self { socket, buffer: Vec::new(), descriptors: Vec::new(), since, has_spoken: false }
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
@@ -44,6 +46,7 @@ impl Control {
         let mut bytes = [0; 16 * 1024];
         loop {
             if let Some(message) = self.take()? {
+                self.has_spoken = true;
                 return Ok(Some(message));
             }
             match passing::receive(self.socket.as_fd(), &mut bytes, &mut self.descriptors) {

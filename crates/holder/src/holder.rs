@@ -135,6 +135,8 @@ pub struct Holder {
     channels: Channels,
     held: Slab<Held>,
     controls: Slab<Control>,
+    /// The last of them that have sent no message yet.
+    silent: Vec<usize>,
     by_client: HashMap<IpAddr, usize>,
     /// Those that are to be sent something.
     listed: VecDeque<usize>,
@@ -187,6 +189,7 @@ impl Holder {
             channels: Channels::new(limits.replay),
             held: Slab::new(),
             controls: Slab::new(),
+            silent: Vec::new(),
             by_client: HashMap::new(),
             listed: VecDeque::new(),
             gathered: Gathered::default(),
@@ -309,12 +312,25 @@ impl Holder {
             if !user.is_ok_and(|user| user == 0 || user == passing::own_user()) {
                 continue;
             }
+            // Whoever has connected before may have sent its message since, which comes first: a process that publishes one
+            // event after the other connects for each.
+            for earlier in std::mem::take(&mut self.silent) {
+                self.hear(earlier, now);
+            }
             let slot = self.controls.vacant_entry();
             let key = slot.key();
             if self.shared.poller.watch_connection(Some(socket.as_fd()), key as u64).is_ok() {
                 slot.insert(Control::new(socket, now));
-                self.control_event(key as u64, now);
+                self.hear(key, now);
             }
+        }
+    }
+
+    /// Reads from a process that has sent no message yet.
+    fn hear(&mut self, key: usize, now: Instant) {
+        self.control_event(key as u64, now);
+        if self.silent.len() < ACCEPTED && self.controls.get(key).is_some_and(|control| !control.has_spoken) {
+            self.silent.push(key);
         }
     }
 
