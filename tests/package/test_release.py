@@ -329,7 +329,7 @@ def test_a_step_that_fails_fails_the_run_and_the_others_are_done(release, monkey
     monkeypatch.setattr(release.third_party, "is_current", lambda: True)
     monkeypatch.setattr(release, "ROOT", tmp_path)
     (tmp_path / "Cargo.toml").write_text('[workspace.package]\nversion = "1.2.3"\n')
-    monkeypatch.setattr(sys, "argv", ["release.py", "--wheels", "--untried", "3.98", "3.99"])
+    monkeypatch.setattr(sys, "argv", ["release.py", "--wheels", "--unguided", "--untried", "3.98", "3.99"])
     assert release.main() == 1
     said = capsys.readouterr()
     assert ran == ["build", "build", "-m"]
