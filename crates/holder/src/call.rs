@@ -57,8 +57,8 @@ impl Answer {
 pub(crate) enum Recipient {
     /// The connection with this key and serial number.
     Connection(usize, u64),
-    /// Nobody: the client has left.
-    Nobody,
+    /// The client has left, so the answer is discarded.
+    Gone,
 }
 
 /// The request that tells the application that a client has left.

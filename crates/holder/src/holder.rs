@@ -569,7 +569,7 @@ impl Holder {
                 Waiting::Request(packet, recipient) => self.begin_call(Some(packet), recipient),
                 Waiting::Farewell(packet) => {
                     self.farewells -= packet.len();
-                    self.begin_call(Some(packet), Recipient::Nobody);
+                    self.begin_call(Some(packet), Recipient::Gone);
                 }
             }
             if let Some(Waiting::Request(..)) = self.waiting.front() {
@@ -581,7 +581,7 @@ impl Holder {
     /// Sends the application a request whose answer matters to nobody.
     fn bid_farewell(&mut self, packet: Vec<u8>) {
         if self.calls.len() < MAX_CALLS {
-            self.begin_call(Some(packet), Recipient::Nobody);
+            self.begin_call(Some(packet), Recipient::Gone);
         } else if self.farewells + packet.len() <= MAX_FAREWELLS {
             self.farewells += packet.len();
             self.waiting.push_back(Waiting::Farewell(packet));
@@ -611,7 +611,7 @@ impl Holder {
         let call = self.calls.remove(key);
         let is_accepted = result.as_ref().is_ok_and(|answer| answer.code() == 200);
         if let Some(farewell) = call.next.filter(|farewell| farewell.is_of_open || is_accepted) {
-            self.begin_call(Some(farewell.packet), Recipient::Nobody);
+            self.begin_call(Some(farewell.packet), Recipient::Gone);
         }
         self.answered(call.recipient, result);
         self.make_waiting_calls();

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use tailrace_os::clock;
+use tailrace_os::{clock, passing};
 
 use super::{Holder, LAST_BYTES, Limits, MAX_CALLS, MAX_WAITING, RETRY_TIMER};
 use crate::call::Answer;
@@ -573,4 +573,20 @@ fn a_response_is_sent_to_its_end_through_a_process_that_encrypts_and_is_about_to
         all += &received(&theirs);
     }
     assert!(all.len() > 1 << 20 && all.ends_with('x'), "{} bytes", all.len());
+}
+
+#[test]
+fn a_process_that_has_connected_before_is_heard_before_the_next_one() {
+    let mut case = Case::new(Limits::default());
+    let name = case.name.clone();
+    let client = case.client(&STREAM, b"");
+    let first = passing::connect_to(&name).unwrap();
+    case.holder.accept(clock::now());
+    // It sends only now, and no event says so before the second one is accepted.
+    message::send(first.as_fd(), Kind::Publish, document("1").as_bytes(), None).unwrap();
+    let second = passing::connect_to(&name).unwrap();
+    message::send(second.as_fd(), Kind::Publish, document("2").as_bytes(), None).unwrap();
+    case.holder.accept(clock::now());
+    case.holder.flush();
+    assert!(received(&client).ends_with("1\r\n1\r\n1\r\n2\r\n"));
 }
