@@ -60,11 +60,6 @@ class Holding:
         """Where the process accepts, without the first byte."""
         return os.fsdecode(self._sockets.holder_address)
 
-    @property
-    def is_used(self) -> bool:
-        """True when a process holds connections."""
-        return self._process is not None
-
     def descriptors(self, now: float) -> list[int]:
         """Descriptors to wait for: readable when a connection is passed and there is no process, or when it has
         ended."""

@@ -307,7 +307,7 @@ class Service:
         self._manager = notify.Manager()
         self._pid_file = None
         log.logger.info("process %d has taken over", self._successor.pid)
-        self._successor.go(holds=self._holding is not None and self._holding.is_used)
+        self._successor.go(holds=self._holding is not None and self._holding.pid != 0)
         self._successor = None
         if self._holding:
             self._holding.hand_over()
