@@ -80,6 +80,9 @@ figures! {
     LimitedConnections: counter "limited_connections" "connections" "tailrace_limited_connections"
         "Connections closed, because their clients had too many."
         "See `--max-connections-per-client`.";
+    Passed: counter "passed" "requests" "tailrace_passed_requests"
+        "Requests passed to the worker that has their session."
+        "The worker that answers a request counts it among its requests. See `--sticky`.";
     Handshakes: counter "handshakes" "connections" "tailrace_tls_handshakes"
         "TLS handshakes completed.";
     Resumed: counter "resumed" "connections" "tailrace_tls_handshakes_resumed"

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg, socket_with, sockopt,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, recvmsg, sendmsg, socket_with, sockopt,
 };
 
 use crate::file;
@@ -18,6 +18,20 @@ use crate::socket::Io;
 
 /// Maximum number of descriptors that one call passes or receives.
 pub const MAX_DESCRIPTORS: usize = 2;
+/// Connections that wait to be accepted, at most.
+const QUEUE: i32 = 1024;
+
+/// A socket that listens at this abstract name (without its first byte, which is 0), and does not block.
+///
+/// # Errors
+/// Those of bind(2): another socket has the name.
+pub fn listen_at(name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    bind(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+    listen(&socket, QUEUE)?;
+    Ok(socket)
+}
 
 /// A connection to the listening socket with this abstract name (without its first byte, which is 0).
 ///

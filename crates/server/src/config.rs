@@ -157,6 +157,9 @@ pub struct Config {
     pub websocket_events: Vec<Vec<u8>>,
     /// A proxy in front of the server holds connections.
     pub is_behind_holder: bool,
+    /// The name of the keys of sessions that live in one worker: requests with a key are passed to that worker. `None`:
+    /// there are none.
+    pub sticky: Option<String>,
     /// The abstract address of the process that holds connections. `None`: none are held.
     pub holder: Option<Vec<u8>>,
     /// A request that has run for this long is reported; zero: none is.
@@ -243,6 +246,7 @@ impl Default for Config {
             origins: Origins::default(),
             websocket_events: Vec::new(),
             is_behind_holder: false,
+            sticky: None,
             holder: None,
             slow_request_log: Duration::ZERO,
             query_masking: QueryMasking::default(),

@@ -17,6 +17,7 @@ mod models;
 mod request;
 mod response;
 mod server;
+mod sticky;
 mod transport;
 
 // A server, its settings, and the trait that an application implements.
@@ -30,6 +31,7 @@ pub use executor::application::{Application, Disconnected, Interruption, Overdue
 pub use request::disk::Disk;
 pub use request::share::Share;
 pub use server::{AbortedRequest, Provided, Server};
+pub use sticky::owners::Owners;
 
 // Requests and their responses.
 pub use connection::backpressure::{WaitingCount, next_patience};

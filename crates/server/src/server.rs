@@ -6,6 +6,7 @@
 
 mod accepting;
 mod accounting;
+mod adopting;
 mod ending;
 mod eviction;
 mod executors;
@@ -101,6 +102,7 @@ impl EventLoop for Arc<Server> {
                     self.lose(key);
                 }
             }
+            guard.stage(LoopStage::Accept, || self.parts.accepting.adopt(&self.host()));
             guard.stage(LoopStage::Flush, || self.flush());
             guard.stage(LoopStage::Dispatches, || self.dispatch_requests());
             guard.stage(LoopStage::Deadlines, || self.expire());

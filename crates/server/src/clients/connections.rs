@@ -58,6 +58,11 @@ impl ConnectionLimit {
         let connected = self.connections.add(self.worker, key);
         if self.connections.count(key) > self.most as u64 { Err(TooMany) } else { Ok(connected) }
     }
+
+    /// Counts a connection that another worker has counted until now. `None`: there is no room to count it.
+    pub(crate) fn add(&self, client: IpAddr) -> Option<Connected> {
+        self.connections.add(self.worker, self.secret.key(client))
+    }
 }
 
 /// A client has as many connections as it may have.

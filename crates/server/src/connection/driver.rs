@@ -59,9 +59,21 @@ impl Connection {
         key: u64,
         peer: Peer,
     ) -> Owned<Self> {
+        let opening = Opening::new(peer, &shared);
+        Self::opened(shared, host, socket, key, opening)
+    }
+
+    /// As [`Connection::accepted`], with what precedes its first request.
+    pub(crate) fn opened(
+        shared: Arc<Shared>,
+        host: Arc<ConnectionHost>,
+        socket: Box<dyn Transport>,
+        key: u64,
+        opening: Opening,
+    ) -> Owned<Self> {
         Owned(Arc::new(Self {
             key,
-            opening: Opening::new(peer, &shared),
+            opening,
             delivery: Delivery::new(socket, &shared.delivery_limits),
             host,
             ownership: Ownership::owned(),

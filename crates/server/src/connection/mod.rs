@@ -42,6 +42,7 @@ pub(crate) mod testing;
 pub(crate) mod thread_state;
 pub(crate) mod timers;
 mod to_holder;
+pub(crate) mod to_worker;
 pub(crate) mod transaction;
 pub(crate) mod transaction_pool;
 pub(crate) mod watch;

@@ -39,6 +39,7 @@ pub(crate) struct OneTimeWarnings {
     too_many_connections: AtomicBool,
     foreign_origin: OnceAMinute,
     too_many_web_sockets: AtomicBool,
+    sticky_is_encrypted: AtomicBool,
 }
 
 impl OneTimeWarnings {
@@ -49,6 +50,16 @@ impl OneTimeWarnings {
                 "client {} has {most} connections already, so another one was closed (--max-connections-per-client). \
                  This is logged once; tailrace_limited_connections_total in /metrics counts them",
                 client.to_canonical()
+            )
+        })
+    }
+
+    /// A request on an encrypted connection belongs to another worker.
+    pub(crate) fn sticky_is_encrypted(&self) -> Option<String> {
+        first(&self.sticky_is_encrypted).then(|| {
+            String::from(
+                "--sticky: a request over HTTPS belongs to another worker, but encrypted connections cannot be passed, so \
+                 this worker answers it. Terminate TLS in a proxy in front, or use --workers 1. This is logged once",
             )
         })
     }

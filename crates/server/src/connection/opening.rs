@@ -3,16 +3,18 @@
 //!
 //! Threads: only the owner of the connection changes it; any thread may read the peer and the idle times.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tailrace_http::peer::Peer;
 use tailrace_os::clock::{Millis, millis};
+use tailrace_os::sync::lock;
 
 use crate::clients::connections::Connected;
 use crate::connection::proxy_header::AwaitedHeader;
 use crate::connection::shared::Shared;
 use crate::connection::state::{FIRST_REQUEST, Idleness};
+use crate::sticky::message::Passed;
 
 pub(crate) struct Opening {
     /// The peer of the socket itself: behind a proxy, the proxy.
@@ -25,6 +27,16 @@ pub(crate) struct Opening {
     first_request_by: AtomicU64,
     /// The connection's place in the limit of connections per client.
     counted: OnceLock<Connected>,
+    /// What another worker has read, which has passed the connection. `None`: this worker has accepted it.
+    adopted: Option<Box<Adopted>>,
+}
+
+/// A connection that another worker has passed.
+struct Adopted {
+    /// What that worker has read; `None`: it has been taken.
+    read: Mutex<Option<Vec<u8>>>,
+    /// The request for which it was passed has not been dispatched yet.
+    is_first: AtomicBool,
 }
 
 impl Opening {
@@ -38,7 +50,33 @@ impl Opening {
             handshake_done: AtomicBool::new(!listener.is_encrypted),
             first_request_by: AtomicU64::new(shared.clock.recent_millis().saturating_add(first_request)),
             counted: OnceLock::new(),
+            adopted: None,
         }
+    }
+
+    /// Another worker has passed the connection.
+    pub(crate) fn of_passed(passed: Passed, shared: &Shared) -> Self {
+        let Passed { direct_peer, header_peer, read } = passed;
+        let versions = shared.config.listener(direct_peer.listener).proxy;
+        let header = header_peer.zip(versions).map(|(peer, versions)| Box::new(AwaitedHeader::taken(versions, peer)));
+        let adopted = Adopted { read: Mutex::new(Some(read)), is_first: AtomicBool::new(true) };
+        Self { header, adopted: Some(Box::new(adopted)), ..Self::new(direct_peer, shared) }
+    }
+
+    /// True if another worker has passed the connection.
+    pub(crate) fn is_passed(&self) -> bool {
+        self.adopted.is_some()
+    }
+
+    /// Owner only: takes what the worker has read that has passed the connection.
+    #[inline]
+    pub(crate) fn take_read(&self) -> Option<Vec<u8>> {
+        self.adopted.as_ref().and_then(|adopted| lock(&adopted.read).take())
+    }
+
+    /// True for the first request of a connection that another worker has passed, and once.
+    pub(crate) fn take_passed(&self) -> bool {
+        self.adopted.as_ref().is_some_and(|adopted| adopted.is_first.swap(false, Ordering::Relaxed))
     }
 
     /// The peer according to the PROXY header, or else to the socket; forwarding headers of requests are not considered.

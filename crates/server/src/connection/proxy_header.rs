@@ -37,6 +37,11 @@ impl AwaitedHeader {
         Self { versions, arrived: Mutex::default(), peer: OnceLock::new() }
     }
 
+    /// One that another worker has taken, with the peer of the connection according to it.
+    pub(crate) fn taken(versions: Versions, peer: Peer) -> Self {
+        Self { versions, arrived: Mutex::default(), peer: OnceLock::from(peer) }
+    }
+
     /// Takes the bytes that have been received next. `socket`: the peer of the connection without the header.
     /// `make_room` makes sure that there is memory for so many bytes.
     pub(crate) fn take(

@@ -11,6 +11,7 @@ use tailrace_http::encode::ResponseHead;
 use tailrace_http::framing::{RequestFacts, ResponseFormat, is_safe};
 use tailrace_observe::probes;
 use tailrace_observe::record::{Ending, Path, Record};
+use tailrace_observe::scoreboard;
 use tailrace_os::sync::lock;
 use tailrace_os::usage;
 
@@ -104,6 +105,13 @@ impl ResponseStream {
         probes::block(self.connection.key, || blocks.iter().map(|block| block.len() as u64).sum());
         if let Some(sent) = self.collect(blocks) {
             return sent;
+        }
+        if let Some(sessions) = self.connection.shared.sessions.get()
+            && !self.head_sent()
+            && let Some(first) = blocks.iter().find(|block| !block.is_empty())
+        {
+            // Before the client knows the key.
+            sessions.note_response(&self.transaction.request, first, scoreboard::now());
         }
         if self.transaction.delegation.is_some() {
             return Sent::BodyComplete;

@@ -29,6 +29,7 @@ use crate::request::share::Share;
 use crate::response::outbox::DeliveryLimits;
 use crate::response::policy::Policy;
 use crate::response::spill::Spill;
+use crate::sticky::Sessions;
 
 pub(crate) struct Shared {
     /// The process that serves, as opposed to a child that its application forks.
@@ -57,6 +58,8 @@ pub(crate) struct Shared {
     logged_spill_failure: OnceAMinute,
     /// How many connections each client may have, if that is limited.
     pub(crate) connection_limit: OnceLock<ConnectionLimit>,
+    /// Which worker each session belongs to, if requests are passed to it.
+    pub(crate) sessions: OnceLock<Sessions>,
     /// The fields of heads by which the application asks for a responder.
     pub(crate) delegation_fields: OnceLock<&'static [&'static str]>,
 }
@@ -79,6 +82,7 @@ impl Shared {
             clock: Clock::new(),
             lifecycle: Lifecycle::new(),
             connection_limit: OnceLock::new(),
+            sessions: OnceLock::new(),
             delegation_fields: OnceLock::new(),
             memory,
             spill: Spill::new(config.response_spill, disk.clone()),
@@ -157,6 +161,12 @@ impl Shared {
             self.counts.add(Metric::LimitedConnections, 1);
             self.one_time_warnings.too_many_connections(address.ip(), self.config.client_connections)
         })
+    }
+
+    /// Counts a connection of this client that another worker has passed, though the client may have too many now.
+    pub(crate) fn count_passed(&self, client: Option<SocketAddr>) -> Option<Connected> {
+        let (limit, address) = (self.connection_limit.get()?, client?);
+        if self.config.trust.is_trusted(client) { None } else { limit.add(address.ip()) }
     }
 
     /// Counts a request of a client that has sent too many.

@@ -120,6 +120,11 @@ impl Pipelined {
         (self.bytes, self.unread)
     }
 
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// True when no bytes were received.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()

@@ -193,6 +193,13 @@ impl Steps<'_> {
     fn read(&mut self, bits: Bits) -> Next {
         let connection = self.connection;
         let shared = &connection.shared;
+        if let Some(bytes) = connection.opening.take_read() {
+            // Another worker has read these. The socket may have more.
+            let next = self.step(Event::Received { bytes: &bytes, more: true });
+            if !matches!(next, Next::Read) {
+                return next;
+            }
+        }
         thread_state::with_scratch(|scratch| {
             // The part of a streamed body that arrives with the head stays in memory until a thread is free, so it is
             // kept small.

@@ -28,10 +28,15 @@ use crate::config::ListenerProtocol;
 use crate::connection::context::Context;
 use crate::connection::driver::{Connection, ConnectionHost};
 use crate::connection::one_time_warnings::Untrusted;
+use crate::connection::opening::Opening;
+use crate::connection::ownership::Owned;
 use crate::connection::table::SPECIAL;
 use crate::executor::application::Application;
+use crate::server::adopting::Adopting;
 use crate::server::eviction::{Eviction, Want};
 use crate::server::guard::{Guard, LoopStage};
+use crate::sticky::message::Passed;
+use crate::transport::plain::Plain;
 use crate::transport::listener::{AcceptOutcome, Encryption, Listener};
 use crate::transport::tls::TlsContext;
 
@@ -87,13 +92,15 @@ pub(super) struct Accepting {
     needs_application: bool,
     /// The last client was left to the other workers.
     left_to_others: AtomicBool,
+    /// What other workers pass; `None`: nothing.
+    adopting: Option<Arc<Adopting>>,
     /// The keys of connections that the poller does not know yet.
     unwatched: Mutex<Vec<u64>>,
 }
 
 impl Accepting {
     /// Accepts on these sockets from now on. `worker_slot`: tells whether this worker has more than its share of the
-    /// connections. `needs_application`: nothing responds without it.
+    /// connections. `needs_application`: nothing responds without it. `adopting`: what other workers pass.
     ///
     /// # Errors
     /// A descriptor is not a socket, or the kernel has no memory.
@@ -104,6 +111,7 @@ impl Accepting {
         sockets: Vec<OwnedFd>,
         worker_slot: Option<WorkerSlot>,
         needs_application: bool,
+        adopting: Option<Arc<Adopting>>,
     ) -> io::Result<Self> {
         let certificates = context.config.certificates.clone();
         let tls = certificates.map(|certificates| {
@@ -130,6 +138,7 @@ impl Accepting {
             worker_slot,
             needs_application,
             left_to_others: AtomicBool::new(false),
+            adopting,
             unwatched: Mutex::default(),
         })
     }
@@ -229,14 +238,47 @@ impl Accepting {
         let transport = listener.transport(socket, key);
         let owned = Connection::accepted(self.context.shared.clone(), host.clone(), transport, key, peer);
         owned.opening.set_counted(counted);
+        self.begin(owned);
+    }
+
+    /// Adopts the connections that other workers have passed.
+    pub(super) fn adopt(&self, host: &Arc<ConnectionHost>) {
+        let Some(adopting) = &self.adopting else { return };
+        for (socket, passed) in adopting.take() {
+            self.adopt_one(socket, passed, host);
+        }
+    }
+
+    fn adopt_one(&self, socket: OwnedFd, passed: Passed, host: &Arc<ConnectionHost>) {
+        let context = &self.context;
+        let listener = context.config.listener(passed.direct_peer.listener);
+        if listener.is_encrypted || listener.proxy.is_some() != passed.header_peer.is_some() {
+            context.shared.count_refusal();
+            let line = "a connection that another worker has passed was closed: that worker had other listeners";
+            return self.application.log(Level::Error, line);
+        }
+        if context.config.max_connections <= context.table.len() {
+            self.eviction.close_longest_idle(1, Want::Connections);
+        }
+        let key = context.table.key_for(socket.as_raw_fd());
+        let opening = Opening::of_passed(passed, &context.shared);
+        opening.set_counted(context.shared.count_passed(opening.peer().client));
+        let transport = Box::new(Plain::new(socket, key));
+        self.begin(Connection::opened(context.shared.clone(), host.clone(), transport, key, opening));
+    }
+
+    /// Takes the first steps of a connection, unless there is no memory for it.
+    fn begin(&self, owned: Owned<Connection>) {
         let connection = owned.clone();
         let has_memory = self.context.timers.reserve(self.context.table.len() + 1);
         if !has_memory || !self.context.table.insert(connection.clone()) {
             self.context.shared.count_refusal();
             return;
         }
-        self.context.counts.add(Metric::Accepted, 1);
-        lock(&self.unwatched).push(key);
+        if !connection.opening.is_passed() {
+            self.context.counts.add(Metric::Accepted, 1);
+        }
+        lock(&self.unwatched).push(connection.key);
         self.guard.connection(&connection, || {
             may_panic("open");
             owned.begin();
@@ -293,6 +335,15 @@ impl Accepting {
         is_overdue: bool,
         is_blocked: impl Fn() -> bool,
     ) -> Finished {
+        if let Some(adopting) = &self.adopting {
+            adopting.close();
+            // In this order: what has arrived before the end is taken.
+            let is_over = adopting.is_over();
+            self.adopt(host);
+            if !is_over && !is_overdue {
+                return Finished::NotYet;
+            }
+        }
         let listeners = if is_overdue { 0 } else { read(&self.listeners).len() };
         for index in 0..listeners {
             for _ in 0..LAST_ROUNDS {
@@ -311,12 +362,18 @@ impl Accepting {
 
     /// Closes the listeners. The kernel resets clients that wait there.
     pub(super) fn close(&self) {
+        if let Some(adopting) = &self.adopting {
+            adopting.close();
+        }
         write(&self.listeners).clear();
     }
 
     /// Closes the listeners, so that a new master can bind the addresses. Waits [`CLOSING`] for the leader to accept
     /// the clients that wait and to close them, since it may be held in the application.
     pub(super) fn close_for_the_leader(&self) {
+        if let Some(adopting) = &self.adopting {
+            adopting.close();
+        }
         let until = clock::now() + CLOSING;
         loop {
             if let Ok(mut listeners) = self.listeners.try_write()

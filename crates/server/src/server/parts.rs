@@ -20,10 +20,13 @@ use crate::executor::greenlets::Greenlets;
 use crate::request::disk::Disk;
 use crate::server::accepting::Accepting;
 use crate::server::accounting::Accounting;
+use crate::server::adopting::Adopting;
 use crate::server::executors::{self, Chosen};
 use crate::server::guard::Guard;
 use crate::server::publishing::Publishing;
 use crate::server::responders;
+use crate::sticky::Sessions;
+use crate::sticky::owners::Owners;
 
 /// What a server is given beside its settings, its application and its sockets.
 #[derive(Default)]
@@ -32,6 +35,8 @@ pub struct Provided {
     pub worker_slot: Option<WorkerSlot>,
     /// The counts of clients over all workers. `None`: no client is limited.
     pub clients: Option<Clients>,
+    /// The owners of sessions over all workers. `None`: requests are not passed.
+    pub owners: Option<Owners>,
     /// The threads for its files.
     pub disk: Arc<Disk>,
     /// Those that respond before the application, or after it. They are asked in this order.
@@ -70,7 +75,7 @@ impl Parts {
         sockets: Vec<OwnedFd>,
         provided: Provided,
     ) -> io::Result<Self> {
-        let Provided { worker_slot, clients, disk, responders } = provided;
+        let Provided { worker_slot, clients, owners, disk, responders } = provided;
         let kind = config.executor;
         let runners = executors::most_runners(&config);
         let context = Arc::new(Context::new(config, executors::policy(kind), disk)?);
@@ -78,6 +83,14 @@ impl Parts {
             let Clients { secret, connections, .. } = clients;
             let _ = context.connection_limit.set(ConnectionLimit::new(secret, connections, slot.number(), most));
         }
+        let adopting = match sessions(&context, owners, worker_slot) {
+            Some(sessions) => {
+                let address = sessions.own_address();
+                let _ = context.sessions.set(sessions);
+                Some(Adopting::start(context.clone(), &address)?)
+            }
+            None => None,
+        };
         if let Some(fields) =
             responders.iter().map(|responder| responder.delegation_fields()).find(|fields| !fields.is_empty())
         {
@@ -98,6 +111,7 @@ impl Parts {
                 sockets,
                 worker_slot,
                 needs_application,
+                adopting,
             )?,
             accounting: Accounting::new(context.clone(), application.clone(), worker_slot, endpoints)?,
             publishing: Publishing::new(worker_slot),
@@ -113,4 +127,10 @@ impl Parts {
             context,
         })
     }
+}
+
+/// What this worker knows of sessions. `None`: requests are not passed.
+fn sessions(context: &Context, owners: Option<Owners>, slot: Option<WorkerSlot>) -> Option<Sessions> {
+    let (name, owners) = (context.config.sticky.as_deref()?, owners?);
+    Some(Sessions::new(name, owners, owners.join(slot?.number())?))
 }

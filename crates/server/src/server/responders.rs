@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use tailrace_http::encode::begin_error;
+use tailrace_observe::level::Level;
+use tailrace_observe::once_a_minute::OnceAMinute;
 use tailrace_observe::scoreboard::now;
 
 use crate::clients::Clients;
@@ -12,6 +14,7 @@ use crate::connection::context::Context;
 use crate::connection::exchange::Exchange;
 use crate::connection::representation::send_memory;
 use crate::connection::shared::Shared;
+use crate::connection::to_worker::Kept;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::responder::{Disposition, Responder};
 use crate::executor::Executor;
@@ -33,6 +36,10 @@ pub(super) fn in_order(
     }
     if context.config.listeners.iter().any(|listener| listener.publishes) {
         responders.push(Box::new(Publish { shared: context.shared.clone() }));
+    }
+    if context.sessions.get().is_some() {
+        // The worker that gets a request counts it for its client.
+        responders.push(Box::new(PassToOwner { shared: context.shared.clone(), failures: OnceAMinute::default() }));
     }
     if let (Some(clients), Some(rate)) = (clients, context.config.client_rate) {
         responders.push(Box::new(Limited { shared: context.shared.clone(), clients, rate }));
@@ -107,6 +114,45 @@ fn without_port(authority: &[u8]) -> Option<&[u8]> {
         _ => authority.len(),
     };
     (end > 0).then_some(&authority[..end])
+}
+
+/// Passes requests to the workers that have their sessions.
+struct PassToOwner {
+    shared: Arc<Shared>,
+    failures: OnceAMinute,
+}
+
+impl Responder for PassToOwner {
+    fn respond(&self, exchange: Exchange) -> Disposition {
+        let Some(sessions) = self.shared.sessions.get() else { return Disposition::Passed(exchange) };
+        // A request is passed once, so none goes round in circles.
+        if exchange.connection().opening.take_passed() {
+            return Disposition::Passed(exchange);
+        }
+        let Some(owner) = sessions.other_owner(exchange.request(), now()) else { return Disposition::Passed(exchange) };
+        let (exchange, kept) = match exchange.pass_to_worker(&sessions.address(owner)) {
+            Ok(next) => return Disposition::Done(next),
+            Err(kept) => kept,
+        };
+        match kept {
+            Kept::Encrypted => {
+                if let Some(line) = self.shared.one_time_warnings.sticky_is_encrypted() {
+                    exchange.log(Level::Warning, &line);
+                }
+            }
+            Kept::Fault(fault) => {
+                sessions.note_fault(owner, &fault);
+                if self.failures.may_log(self.shared.clock.now()) {
+                    let line = exchange.request_line();
+                    let text = format!(
+                        "{line}: the worker that has its session cannot be reached, so another one answers: {fault}"
+                    );
+                    exchange.log(Level::Warning, &text);
+                }
+            }
+        }
+        Disposition::Passed(exchange)
+    }
 }
 
 /// Responds 429 to requests of clients that have sent too many.

@@ -1,0 +1,206 @@
+//! A connection that is passed from worker to worker: its socket, and in a message its peer and the bytes that were read.
+//!
+//! Both workers are of one master, so they have the same version. No call blocks, but [`receive`].
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use tailrace_http::peer::Peer;
+use tailrace_os::passing::{self, MAX_DESCRIPTORS};
+use tailrace_os::poll;
+use tailrace_os::socket::{self, Io};
+
+/// Maximum size of what was read, in bytes: a larger request stays where it is.
+pub(crate) const MAX_READ: usize = 16 << 20;
+/// Messages up to this size fit in the buffer of a socket; others are in a file in memory.
+const INLINE: usize = 64 * 1024;
+/// How long the sender may take from connecting to sending: it does one after the other.
+const ARRIVAL: Duration = Duration::from_secs(1);
+/// Length of the message, without these bytes; 0: it is in a file.
+const PREFIX: usize = 4;
+
+/// A connection on its way.
+pub(crate) struct Passed {
+    /// Its peer without a PROXY header.
+    pub(crate) direct_peer: Peer,
+    /// Its peer according to that header. `None`: it had none.
+    pub(crate) header_peer: Option<Peer>,
+    /// What was read of the current request and of those behind it.
+    pub(crate) read: Vec<u8>,
+}
+
+impl Passed {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; PREFIX];
+        bytes.extend_from_slice(&(self.direct_peer.listener as u32).to_le_bytes());
+        bytes.push(u8::from(self.header_peer.is_some()));
+        for address in [self.direct_peer.socket, self.header_peer.and_then(|peer| peer.client)] {
+            let text = address.map_or_else(String::new, |address| address.to_string());
+            bytes.push(text.len() as u8);
+            bytes.extend_from_slice(text.as_bytes());
+        }
+        bytes.extend_from_slice(&self.read);
+        bytes
+    }
+
+    /// `None`: it is no such message.
+    fn decode(mut bytes: Vec<u8>) -> Option<Self> {
+        let mut rest = bytes.get(PREFIX..)?;
+        let listener = u32::from_le_bytes(*rest.split_off(..4)?.first_chunk()?) as usize;
+        let has_header = *rest.split_off_first()? == 1;
+        let mut address = || -> Option<Option<SocketAddr>> {
+            let length = *rest.split_off_first()?;
+            let text = std::str::from_utf8(rest.split_off(..usize::from(length))?).ok()?;
+            if text.is_empty() { Some(None) } else { text.parse().ok().map(Some) }
+        };
+        let (socket, client) = (address()?, address()?);
+        let direct_peer = Peer::of_socket(socket, listener);
+        let header_peer = has_header.then_some(Peer { client, ..direct_peer });
+        let length = rest.len();
+        Some(Self { direct_peer, header_peer, read: bytes.split_off(bytes.len() - length) })
+    }
+
+    /// Passes the connection with this socket to the worker that listens at this abstract name. Never blocks.
+    ///
+    /// # Errors
+    /// That worker has not got it: the caller serves it.
+    pub(crate) fn send(&self, address: &[u8], connection: BorrowedFd<'_>) -> io::Result<()> {
+        let to = passing::connect_to(address)?;
+        // The name of a worker that has ended is free for others.
+        if passing::peer_user(to.as_fd())? != passing::own_user() {
+            return Err(ErrorKind::PermissionDenied.into());
+        }
+        let mut bytes = self.encode();
+        let file = if bytes.len() <= INLINE { None } else { Some(passing::file_with(&bytes)?) };
+        match file {
+            None => {
+                let length = (bytes.len() - PREFIX) as u32;
+                bytes[..PREFIX].copy_from_slice(&length.to_le_bytes());
+            }
+            Some(_) => bytes = vec![0; PREFIX],
+        }
+        let descriptors: Vec<_> = [connection].into_iter().chain(file.as_ref().map(AsFd::as_fd)).collect();
+        match passing::send(to.as_fd(), &bytes, &descriptors)? {
+            Io::Moved(sent) if sent == bytes.len() => Ok(()),
+            // The receiver drops what is not whole.
+            Io::Moved(_) | Io::WouldBlock => Err(ErrorKind::WouldBlock.into()),
+            Io::End | Io::Broken => Err(ErrorKind::BrokenPipe.into()),
+        }
+    }
+}
+
+/// The connection that a worker passes on this socket, which was accepted. Waits for it. `None`: the sender has kept it,
+/// or is no worker.
+pub(crate) fn receive(from: BorrowedFd<'_>) -> Option<(OwnedFd, Passed)> {
+    if passing::peer_user(from).ok()? != passing::own_user() {
+        return None;
+    }
+    if !poll::wait_readable(from, ARRIVAL) {
+        // What the sender has not sent until now it cannot send any more, and keeps.
+        socket::end_receiving(from);
+    }
+    let mut descriptors = Vec::with_capacity(MAX_DESCRIPTORS);
+    let mut bytes = vec![0; PREFIX + INLINE];
+    let mut filled = 0;
+    loop {
+        let length = bytes.first_chunk().filter(|_| filled >= PREFIX).map(|length| u32::from_le_bytes(*length) as usize);
+        match length {
+            Some(0) => {
+                let file = descriptors.pop()?;
+                bytes = passing::bytes_of(file, MAX_READ + INLINE).ok()?;
+                break;
+            }
+            Some(length) if filled == PREFIX + length => {
+                bytes.truncate(filled);
+                break;
+            }
+            _ => {}
+        }
+        match passing::receive(from, bytes.get_mut(filled..)?, &mut descriptors) {
+            Io::Moved(count) => filled += count,
+            Io::WouldBlock | Io::End | Io::Broken => return None,
+        }
+    }
+    let [connection] = <[OwnedFd; 1]>::try_from(descriptors).ok()?;
+    Some((connection, Passed::decode(bytes)?))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use tailrace_http::peer::Peer;
+    use tailrace_os::passing;
+    use tailrace_os::socket;
+
+    use super::{INLINE, MAX_READ, Passed, receive};
+
+    fn passed(read: Vec<u8>) -> Passed {
+        let direct_peer = Peer::of_socket(Some("[2001:db8::1]:80".parse().unwrap()), 3);
+        let header_peer = Some(Peer { client: Some("192.0.2.1:5".parse().unwrap()), ..direct_peer });
+        Passed { direct_peer, header_peer, read }
+    }
+
+    #[test]
+    fn a_connection_arrives_with_its_peer_and_what_was_read_in_a_message_or_a_file() {
+        let name = format!("tailrace-test-sticky-{}", std::process::id());
+        let listener = passing::listen_at(name.as_bytes()).unwrap();
+        for length in [0, 1, INLINE, INLINE + 1, MAX_READ] {
+            let (ours, mut client) = UnixStream::pair().unwrap();
+            let sent = passed(vec![b'x'; length]);
+            sent.send(name.as_bytes(), ours.as_fd()).unwrap();
+            drop(ours);
+            let accepted = socket::accept(listener.as_fd()).unwrap().unwrap().0;
+            let (connection, got) = receive(accepted.as_fd()).unwrap();
+            assert_eq!((got.direct_peer, got.header_peer), (sent.direct_peer, sent.header_peer));
+            assert_eq!(got.read, sent.read);
+            UnixStream::from(connection).write_all(b"there").unwrap();
+            let mut all = String::new();
+            client.read_to_string(&mut all).unwrap();
+            assert_eq!(all, "there");
+        }
+        let unix = Passed { direct_peer: Peer::of_socket(None, 0), header_peer: None, read: b"GET".to_vec() };
+        let got = Passed::decode(unix.encode()).unwrap();
+        assert_eq!((got.direct_peer, got.header_peer, got.read), (unix.direct_peer, None, unix.read));
+    }
+
+    #[test]
+    fn a_sender_keeps_what_a_worker_that_has_left_would_not_take() {
+        let name = format!("tailrace-test-left-{}", std::process::id());
+        let listener = passing::listen_at(name.as_bytes()).unwrap();
+        let (ours, _client) = UnixStream::pair().unwrap();
+        passed(vec![]).send(name.as_bytes(), ours.as_fd()).unwrap();
+        let early = passing::connect_to(name.as_bytes()).unwrap();
+        socket::end_receiving(listener.as_fd());
+        let fault = passed(vec![]).send(name.as_bytes(), ours.as_fd()).unwrap_err();
+        assert_eq!(fault.kind(), std::io::ErrorKind::ConnectionRefused);
+        // What waits already is taken.
+        let accepted = socket::accept(listener.as_fd()).unwrap().unwrap().0;
+        assert!(receive(accepted.as_fd()).is_some());
+        let accepted = socket::accept(listener.as_fd()).unwrap().unwrap().0;
+        assert!(receive(accepted.as_fd()).is_none());
+        assert!(passing::send(early.as_fd(), b"late", &[]).is_err());
+        assert!(socket::accept(listener.as_fd()).is_err());
+    }
+
+    #[test]
+    fn what_is_not_whole_or_no_message_is_dropped() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (connection, _client) = UnixStream::pair().unwrap();
+        let mut bytes = passed(b"GET / HTTP/1.1\r\n".to_vec()).encode();
+        let length = (bytes.len() - 4) as u32;
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        let half = &bytes[..bytes.len() / 2];
+        passing::send(ours.as_fd(), half, &[connection.as_fd()]).unwrap();
+        drop(ours);
+        assert!(receive(theirs.as_fd()).is_none());
+        for length in 4..bytes.len() - 16 {
+            assert!(Passed::decode(bytes[..length].to_vec()).is_none(), "{length}");
+        }
+    }
+}
