@@ -82,6 +82,13 @@ def _events_path(raw: str) -> str:
     return raw
 
 
+def _sticky(raw: str) -> str:
+    kind, _, name = raw.partition(":")
+    if kind != "query" or not re.fullmatch(r"[A-Za-z0-9._~-]{1,64}", name):
+        raise ValueError("must be query: and the name of a parameter, such as query:sid")
+    return raw
+
+
 def _field_value(raw: str) -> str:
     if not raw.isascii():
         raise ValueError("must be ASCII")
@@ -421,6 +428,21 @@ class OptionValues:
         short="-w",
         example="auto",
         platform_variable=PlatformVariable("WEB_CONCURRENCY"),
+        absent={**_NO_WORKERS, Place.RELOAD: "only one worker runs", Place.DEBUG: "only one process handles requests"},
+    )
+    sticky: str | None = option(
+        values.text("query:NAME", check=_sticky),
+        None,
+        "Send requests of the same session to the same worker, by this query parameter, such as query:sid for Socket.IO.",
+        PROCESSES,
+        details=(
+            'A response whose JSON has a member of this name, such as `0{"sid":"..."`, opens a session. Later requests '
+            "with that value in their query string go to the worker that sent it: another worker that receives one "
+            "passes it on with its connection. Requests over HTTPS cannot be passed, so terminate TLS in a proxy in "
+            "front. When a worker is replaced, its sessions end. See [Socket.IO](guides/socketio.md)."
+        ),
+        core="sticky",
+        example="query:sid",
         absent={**_NO_WORKERS, Place.RELOAD: "only one worker runs", Place.DEBUG: "only one process handles requests"},
     )
     preload: bool = option(

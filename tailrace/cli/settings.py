@@ -240,6 +240,11 @@ def without_effect(settings: Settings, *, has_master: bool) -> list[str]:
                 raise ConfigError(f"{option.flag} cannot be combined with {place.value}: {reason}; remove one")
             flags.setdefault(f"no effect {place.where}: {reason}", []).append(option.flag)
             break
+    if chosen.sticky and chosen.stream_body:
+        raise ConfigError(
+            "--sticky cannot be combined with --stream-body: a request is passed to another worker with its whole body; "
+            "remove one"
+        )
     if "*" in chosen.trusted_proxies:
         for name in _LIMITS_OF_CLIENTS:
             if getattr(chosen, name):

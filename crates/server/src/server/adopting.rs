@@ -63,6 +63,8 @@ impl Adopting {
 
     fn run(&self) {
         while let Some(listener) = self.listener.here() {
+            // Asked before: nothing can come after that.
+            let is_closed = self.is_closed.load(Ordering::Acquire);
             match socket::accept(listener) {
                 Ok(Some((from, _))) => {
                     if let Some(passed) = message::receive(from.as_fd()) {
@@ -71,8 +73,8 @@ impl Adopting {
                         self.context.poller.wake();
                     }
                 }
+                Ok(None) | Err(_) if is_closed => return,
                 Ok(None) => _ = poll::wait_readable(listener, WAIT),
-                Err(_) if self.is_closed.load(Ordering::Acquire) => return,
                 Err(_) => clock::sleep(PAUSE),
             }
         }
@@ -88,14 +90,16 @@ impl Adopting {
 
     /// From now on, other workers serve what they would have passed.
     pub(super) fn close(&self) {
-        if !self.is_closed.swap(true, Ordering::AcqRel) {
-            if let Some(sessions) = self.context.sessions.get() {
-                sessions.leave();
-            }
-            if let Some(listener) = self.listener.here() {
-                socket::end_receiving(listener);
-            }
+        if self.is_closed.load(Ordering::Acquire) {
+            return;
         }
+        if let Some(sessions) = self.context.sessions.get() {
+            sessions.leave();
+        }
+        if let Some(listener) = self.listener.here() {
+            socket::end_receiving(listener);
+        }
+        self.is_closed.store(true, Ordering::Release);
     }
 
     /// True when nothing arrives any more. Those that have arrived may not have been taken.

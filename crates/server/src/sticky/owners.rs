@@ -113,8 +113,9 @@ impl Owners {
             }
             let age = |entry: u64| time_of(now).wrapping_sub(entry) & bits(TIME_BITS);
             let rank = |entry: u64| match entry {
-                0 => u64::MAX,
-                _ if tag_of(entry) == tag_of(new) || self.worker_of(entry).is_none() => u64::MAX - 1,
+                _ if tag_of(entry) == tag_of(new) => u64::MAX,
+                0 => u64::MAX - 1,
+                _ if self.worker_of(entry).is_none() => u64::MAX - 2,
                 _ => age(entry),
             };
             let words = self.set(hash).iter().map(|word| (word.load(Ordering::Acquire), word));
@@ -226,18 +227,19 @@ mod tests {
     fn a_full_table_loses_the_keys_that_were_not_used_for_the_longest_time() {
         let owners = Owners::new(1).unwrap();
         let place = owners.join(0).unwrap();
-        let minute = 2 << TIME_UNIT;
+        // 512 keys in a unit of time, and so less than one in a set.
+        let now = |number: usize| (number as u64 / 512) << TIME_UNIT;
         let key = |number: usize| format!("session-{number}").into_bytes();
         owners.own(b"in use", place, 0);
         let most = SETS * WAYS;
         for number in 0..4 * most {
-            owners.own(&key(number), place, number as u64 * minute / most as u64);
+            owners.own(&key(number), place, now(number));
             if number % 1_000 == 0 {
-                assert_eq!(owners.owner(b"in use", number as u64 * minute / most as u64), Some(place), "{number}");
+                assert_eq!(owners.owner(b"in use", now(number)), Some(place), "{number}");
             }
         }
         assert!(stored(owners) > most * 9 / 10);
-        let now = 4 * minute;
+        let now = now(4 * most);
         let known = |from: usize| (from..from + 1_000).filter(|n| owners.owner(&key(*n), now).is_some()).count();
         assert_eq!(known(0), 0);
         assert!(known(4 * most - 1_000) > 990);

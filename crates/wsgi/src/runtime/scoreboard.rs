@@ -11,7 +11,7 @@ use tailrace_observe::log_format::Atom;
 use tailrace_observe::metrics::{Metric, Row as MetricRow};
 use tailrace_observe::record::{FIELDS, PHASES, SIZES};
 use tailrace_observe::scoreboard::{InFlight, Scoreboard, WorkerSlot};
-use tailrace_server::{Clients, client_text};
+use tailrace_server::{Clients, Owners, client_text};
 
 use crate::python::exceptions::os_error;
 use crate::runtime::ended::{ended_dict, id_of};
@@ -25,6 +25,8 @@ pub(crate) struct PythonScoreboard {
     board: Scoreboard,
     /// The counts of clients over all workers.
     clients: Clients,
+    /// The workers that have sessions.
+    owners: Owners,
     masking: QueryMasking,
     /// The metrics of the application.
     numbers: Py<PythonSharedNumbers>,
@@ -41,6 +43,10 @@ impl PythonScoreboard {
 
     pub(crate) fn clients(&self) -> Clients {
         self.clients
+    }
+
+    pub(crate) fn owners(&self) -> Owners {
+        self.owners
     }
 
     /// None: that of all workers that have ended.
@@ -123,9 +129,10 @@ impl PythonScoreboard {
         let masking = query_masking_of(query_masking)?;
         let board = Scoreboard::new(slots.saturating_add(1), threads).map_err(os_error)?;
         let clients = Clients::new(slots).map_err(os_error)?;
+        let owners = Owners::new(slots).map_err(os_error)?;
         let numbers = Py::new(py, PythonSharedNumbers::new()?)?;
         let traces = Py::new(py, PythonTraces::new(board.traces(), masking))?;
-        Ok(Self { board, clients, masking, numbers, traces, ended: slots })
+        Ok(Self { board, clients, owners, masking, numbers, traces, ended: slots })
     }
 
     /// The metrics of the application.
@@ -264,6 +271,7 @@ impl PythonScoreboard {
     fn clear(&self, slot: usize) -> PyResult<()> {
         self.slot(slot)?.clear();
         self.clients.forget(slot);
+        self.owners.forget(slot);
         Ok(())
     }
 }

@@ -82,6 +82,7 @@ impl PythonServer {
             ExecutorKind::Inline => Arc::new(InlinePolicy::default()),
         };
         let handler = Arc::new(PythonHandler::new(application, executor, log));
+        let owners = scoreboard.as_ref().map(|(board, _)| board.get().owners());
         let (worker_slot, clients) = match scoreboard {
             Some((board, number)) => (Some(board.get().slot(number)?), board.get().clients()),
             // Without a master, too: `in_flight` reads it.
@@ -89,7 +90,7 @@ impl PythonServer {
         };
         let disk = Arc::new(Disk::new());
         let responders = file_responders(&settings.static_files, &disk).map_err(os_error)?;
-        let provided = Provided { worker_slot, clients: Some(clients), disk, responders };
+        let provided = Provided { worker_slot, clients: Some(clients), owners, disk, responders };
         let core = Server::new(settings.config, handler.clone(), sockets, provided).map_err(os_error)?;
         handler.serve(&core);
         if let Some((pipe, graceful, leaving)) = master {

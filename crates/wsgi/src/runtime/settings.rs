@@ -96,6 +96,7 @@ impl Settings {
                     .collect(),
                 is_behind_holder: from.value("is_behind_holder", "a bool")?,
                 holder: from.value("holder", "bytes or None")?,
+                sticky: from.sticky()?,
                 slow_request_log: from.seconds("slow_request_log")?,
                 query_masking: query_masking_of(&from.text("query_masking")?)?,
                 max_queue: from.whole("max_queue", 1)?,
@@ -271,6 +272,13 @@ impl<'a, 'py> Reader<'a, 'py> {
         Ok(rate.map(|(requests, seconds)| Rate { requests, period: Duration::from_secs(seconds.get().into()) }))
     }
 
+    /// The name of the keys of sessions, of which each belongs to one worker.
+    fn sticky(&self) -> PyResult<Option<String>> {
+        let Some(text) = self.value::<Option<String>>("sticky", "None or a str")? else { return Ok(None) };
+        let name = text.strip_prefix("query:").filter(|name| !name.is_empty());
+        name.map(|name| Some(name.to_owned())).ok_or_else(|| unfit("sticky", "query: and a name"))
+    }
+
     /// The field with the id of a request; empty: requests have none.
     fn request_id(&self) -> PyResult<Option<IdField>> {
         let name = self.text("request_id")?;
@@ -382,7 +390,7 @@ mod tests {
     fn complete(py: Python<'_>) -> Bound<'_, PyDict> {
         let text = c"dict(executor='greenlets', threads=4, request_line_limit=8190, header_bytes_limit=65536,
             max_body=1 << 30, client_memory=1 << 29, stream_body=False,
-            request_timeout=0, cancel_on_disconnect='off', websocket_origins=['same'], websocket_events=[], is_behind_holder=False, holder=None, holder_proof=None, slow_request_log=0, query_masking='secrets', max_queue=2048, queue_timeout=0.0, max_connections=100000, client_connections=0, client_rate=None,
+            request_timeout=0, cancel_on_disconnect='off', websocket_origins=['same'], websocket_events=[], is_behind_holder=False, holder=None, holder_proof=None, slow_request_log=0, query_masking='secrets', sticky=None, max_queue=2048, queue_timeout=0.0, max_connections=100000, client_connections=0, client_rate=None,
             header_timeout=15.0, body_timeout=30,
             keepalive_timeout=75.0, write_timeout=60.0, response_spill=0,
             server_timing=False, early_hints=False, compress=True, compress_types=['text/*'], server_header='tailrace',
