@@ -1,0 +1,68 @@
+"""Flask-SocketIO for several workers: rooms, broadcasts, acknowledgements, and which worker has a session."""
+
+import os
+import sys
+
+from flask import Flask, request
+from flask_socketio import SocketIO, disconnect, emit, join_room
+
+from tailrace.socketio import Manager
+
+MODE = "gevent" if "gevent.monkey" in sys.modules else "threading"
+
+app = Flask(__name__)
+socketio = SocketIO(app, async_mode=MODE, client_manager=Manager(), ping_interval=2, ping_timeout=5)
+
+
+@app.get("/pid")
+def pid():
+    return str(os.getpid())
+
+
+@app.get("/client")
+def client():
+    return f"{request.remote_addr} {request.url}"
+
+
+@app.post("/emit")
+def emit_to_all():
+    socketio.emit("news", request.get_json())
+    return ""
+
+
+@socketio.on("pid")
+def pid_of_session():
+    return os.getpid()
+
+
+@socketio.on("addr")
+def address_of_client():
+    return request.remote_addr
+
+
+@socketio.on("echo")
+def echo(data):
+    return data
+
+
+@socketio.on("join")
+def join(room):
+    join_room(room)
+    return os.getpid()
+
+
+@socketio.on("say")
+def say(room, data):
+    emit("said", data, to=room, include_self=False)
+
+
+@socketio.on("ask")
+def ask(sid):
+    """Has a client, of any worker, answer."""
+    asker = request.sid
+    socketio.emit("question", 6, to=sid, callback=lambda answer: socketio.emit("answer", answer, to=asker))
+
+
+@socketio.on("drop")
+def drop(sid):
+    disconnect(sid, namespace="/")

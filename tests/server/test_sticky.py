@@ -1,0 +1,334 @@
+"""`--sticky` and `tailrace.socketio`: Socket.IO with several workers, with the Python client and by hand."""
+
+import collections
+import contextlib
+import json
+import os
+import queue
+import re
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+import requests
+import socketio
+from frameworks.process import nginx
+from harness.addresses import free_address
+from harness.encrypted import authority
+from harness.server import Server, children
+from harness.status import document
+from server.probes import eventually
+
+from tailrace.socketio import Manager
+
+MODES = pytest.mark.parametrize("mode", [(), ("--gevent",), ("--preload",)], ids=["threads", "gevent", "preload"])
+TRANSPORTS = pytest.mark.parametrize("transports", [["polling"], ["polling", "websocket"], ["websocket"]], ids="-".join)
+WORKERS = 4
+NGINX = """
+map $http_upgrade $connection_upgrade { default upgrade; '' ''; }
+upstream app { server %(server)s; keepalive 8; }
+server {
+    listen %(listen)s;
+    location / {
+        proxy_pass http://app;
+        proxy_http_version 1.1;
+        proxy_set_header Host $http_host;
+        proxy_set_header Upgrade $http_upgrade;
+        proxy_set_header Connection $connection_upgrade;
+        proxy_set_header X-Forwarded-For $remote_addr;
+        proxy_read_timeout 1h;
+    }
+}
+"""
+
+
+@contextlib.contextmanager
+def served(*flags, workers=WORKERS, **options):
+    with Server("srv_socketio:app", "--sticky", "query:sid", *flags, workers=workers, **options) as server:
+        eventually(lambda: server.log.count("ready in") == workers, "all workers")
+        yield server
+        assert "Traceback" not in server.log, server.log
+
+
+def passed(status):
+    return document(status)["totals"]["passed"]
+
+
+class Session:
+    """A session of Engine.IO by long polling, each request on a connection of its own."""
+
+    def __init__(self, url, **options):
+        self.url, self.options = f"{url}/socket.io/?EIO=4&transport=polling", options
+        opened = self._request("GET", self.url)
+        self.sid = json.loads(opened.text[1:])["sid"]
+        self.post("40")
+        assert self.get().startswith("40{")
+
+    def _request(self, method, url, data=None):
+        with requests.Session() as session:
+            session.trust_env = False
+            answer = session.request(method, url, data=data, timeout=30, **self.options)
+        assert answer.status_code == 200, (answer.status_code, answer.text)
+        return answer
+
+    def post(self, packet):
+        assert self._request("POST", f"{self.url}&sid={self.sid}", packet).text == "OK"
+
+    def get(self):
+        """The next packets, without those that only keep the session alive."""
+        while True:
+            packets = self._request("GET", f"{self.url}&sid={self.sid}").text.split("\x1e")
+            if "2" in packets:
+                self.post("3")
+            if found := [packet for packet in packets if packet not in "26"]:
+                return "\x1e".join(found)
+
+    def call(self, *event):
+        """Emits an event; the acknowledgement."""
+        self.post(f"421{json.dumps(event)}")
+        found = re.fullmatch(r"431(\[.*\])", packets := self.get())
+        assert found, packets
+        return json.loads(found[1])[0]
+
+
+@contextlib.contextmanager
+def client(url, transports, **options):
+    """A connected client, and the events that it gets."""
+    made, events = socketio.Client(**options), queue.Queue()
+    made.on("*", lambda event, *data: events.put((event, *data)))
+    made.on("question", lambda number: number * 7)
+    made.connect(url, transports=transports, wait_timeout=20)
+    try:
+        yield made, events
+    finally:
+        made.disconnect()
+
+
+def clients_of_two_workers(stack, url, transports, **options):
+    """Two clients whose sessions are in different workers."""
+    found = {}
+    while len(found) < 2:
+        made = stack.enter_context(client(url, transports, **options))
+        found[made[0].call("pid")] = made
+    return found.values()
+
+
+@MODES
+def test_every_poll_reaches_the_worker_of_its_session(mode):
+    status = free_address()
+    with served(*mode, status=status) as server:
+
+        def talk(_):
+            session = Session(server.url)
+            pids = {session.call("pid") for _ in range(8)}
+            for size in (10, 70_000, 900_000):
+                text = "x" * size
+                assert session.call("echo", text) == text
+            return pids
+
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(talk, range(24)))
+        assert all(len(pids) == 1 for pids in found)
+        assert len(set.union(*found)) > 1, "several workers have sessions"
+        assert passed(status) > 0
+        # A request that is passed is one request.
+        eventually(lambda: document(status)["totals"]["requests"] >= 24 * 25, "the counts")
+    assert "cannot be reached" not in server.log
+
+
+def test_bodies_in_chunks_and_requests_behind_are_passed_with_the_connection():
+    with served() as server:
+        session = Session(server.url)
+        own = session.call("pid")
+        target = f"/socket.io/?EIO=4&transport=polling&sid={session.sid}"
+        seen = collections.Counter()
+        for _ in range(12):
+            packet = b'421["pid"]'
+            chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (packet[:3], packet[3:])) + b"0\r\n\r\n"
+            post = f"POST {target} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + chunks
+            get = f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+            pid = b"GET /pid HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+            with socket.create_connection((server.address.host, server.address.port), timeout=30) as connection:
+                connection.sendall(post + get + pid)
+                answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+            bodies = [part.partition(b"\r\n\r\n")[2] for part in answer.split(b"HTTP/1.1 200 OK")[1:]]
+            assert len(bodies) == 3, answer
+            assert bodies[0] == b"OK"
+            if bodies[1] == b"2":
+                continue
+            assert b"431[%d]" % own in bodies[1]
+            # The connection stays where it was passed to.
+            assert bodies[2] == b"%d" % own
+            seen[bodies[2]] += 1
+        assert seen
+
+
+def test_a_key_that_no_worker_has_issued_is_served_where_it_arrives():
+    status = free_address()
+    with served(status=status) as server, requests.Session() as session:
+        session.trust_env = False
+        for number in range(200):
+            answer = session.get(f"{server.url}/socket.io/?EIO=4&transport=polling&sid=random{number}", timeout=30)
+            assert answer.status_code == 400
+        assert session.get(f"{server.url}/pid?sid=other", timeout=30).status_code == 200
+        assert passed(status) == 0
+
+
+@MODES
+@TRANSPORTS
+def test_the_python_client_talks_across_workers(mode, transports):
+    with served(*mode) as server, contextlib.ExitStack() as stack:
+        (one, events), (other, others) = clients_of_two_workers(stack, server.url, transports)
+        assert one.transport() == transports[-1]
+        for each in (one, other):
+            each.call("join", "room")
+        # Binary data, and more than the buffer of a socket.
+        for data in ("text", {"n": [1, None]}, b"\0\xff" * 100, "x" * 300_000):
+            one.emit("say", ("room", data))
+            assert others.get(timeout=20) == ("said", data)
+        requests.post(f"{server.url}/emit", json=7, timeout=30)
+        assert events.get(timeout=20) == others.get(timeout=20) == ("news", 7)
+        one.emit("ask", other.get_sid())
+        assert events.get(timeout=20) == ("answer", 42)
+        one.emit("drop", other.get_sid())
+        eventually(lambda: not other.connected, "the end of the other one")
+        assert one.connected
+        assert events.empty()
+
+
+@pytest.mark.parametrize("mode", [(), ("--gevent",)], ids=["threads", "gevent"])
+@TRANSPORTS
+def test_clients_come_back_after_a_reload_and_hear_each_other(mode, transports):
+    with served(*mode, graceful_timeout=5) as server, contextlib.ExitStack() as stack:
+        options = {"reconnection_delay": 0.1, "reconnection_delay_max": 0.5}
+        made = [stack.enter_context(client(server.url, transports, **options)) for _ in range(6)]
+        before = {each.get_sid() for each, _ in made}
+        server.send_signal(signal.SIGHUP)
+        assert server.logged("reload complete", deadline=60)
+        eventually(lambda: all(each.connected and each.get_sid() not in before for each, _ in made), "new sessions", 60)
+
+        def heard():
+            requests.post(f"{server.url}/emit", json="new", timeout=30)
+            time.sleep(0.2)
+            return all(not events.empty() for _, events in made)
+
+        eventually(heard, "the emit of a new worker", 30)
+
+
+def test_the_sessions_of_a_killed_worker_end_and_those_of_others_live_on():
+    with served() as server:
+        sessions = [Session(server.url) for _ in range(12)]
+        pids = {session: session.call("pid") for session in sessions}
+        victim = pids[sessions[0]]
+        os.kill(victim, signal.SIGKILL)
+        eventually(lambda: server.log.count("ready in") == WORKERS + 1, "its successor")
+        for session, pid in pids.items():
+            if pid == victim:
+                with pytest.raises(AssertionError, match="400"):
+                    session.call("pid")
+            else:
+                assert session.call("pid") == pid
+    assert "panicked" not in server.log
+
+
+def test_behind_nginx_the_client_and_the_worker_are_the_same_after_passing():
+    listen, status = free_address(), free_address()
+    with (
+        served(status=status) as server,
+        nginx(listen, NGINX % {"listen": listen.bind, "server": server.address.bind}),
+        contextlib.ExitStack() as stack,
+    ):
+        made = [
+            stack.enter_context(client(f"http://{listen.bind}", transports))[0]
+            for transports in (["polling"], ["polling", "websocket"]) * 4
+        ]
+        for each in made:
+            assert len({each.call("pid") for _ in range(5)}) == 1
+            assert each.call("addr") == "127.0.0.1"
+        assert passed(status) > 0
+
+
+def test_the_client_of_a_proxy_header_survives_the_move():
+    address, status = free_address(), free_address()
+    bind = ("--bind", f"{address.bind}?proxy=v1", "--trusted-proxies", "127.0.0.1")
+    with Server("srv_socketio:app", "--sticky", "query:sid", *bind, address=address, workers=WORKERS, status=status) as it:
+        eventually(lambda: it.log.count("ready in") == WORKERS, "all workers")
+
+        def ask(target, packet=None):
+            head = f"Host: a\r\nConnection: close\r\nContent-Length: {len(packet or '')}\r\n\r\n{packet or ''}"
+            with socket.create_connection((address.host, address.port), timeout=30) as connection:
+                header = "PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n"
+                method = "GET" if packet is None else "POST"
+                connection.sendall(f"{header}{method} {target} HTTP/1.1\r\n{head}".encode())
+                answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+            assert answer.startswith(b"HTTP/1.1 200"), answer
+            return answer.partition(b"\r\n\r\n")[2].decode()
+
+        path = "/socket.io/?EIO=4&transport=polling"
+        sid = json.loads(ask(path)[1:])["sid"]
+        ask(f"{path}&sid={sid}", "40")
+        found = set()
+        for _ in range(12):
+            ask(f"{path}&sid={sid}", '421["addr"]')
+            while not (text := ask(f"{path}&sid={sid}")).endswith(']') or "431" not in text:
+                if text == "2":
+                    ask(f"{path}&sid={sid}", "3")
+            found.add(text.partition("431")[2])
+            assert ask(f"/client?sid={sid}").split()[0] == "192.0.2.7"
+        assert found == {'["192.0.2.7"]'}
+        assert passed(status) > 0
+
+
+def test_over_https_nothing_is_passed_and_the_log_says_what_to_do():
+    address = replace(free_address(), is_encrypted=True)
+    with Server("srv_socketio:app", "--sticky", "query:sid", address=address, workers=WORKERS) as server:
+        eventually(lambda: server.log.count("ready in") == WORKERS, "all workers")
+        with pytest.raises(AssertionError, match="400"):
+            for _ in range(20):
+                Session(server.url, verify=str(authority().root))
+        assert server.logged("Terminate TLS in a proxy in front")
+
+
+def test_stopping_workers_lose_no_request():
+    """Each request is answered, by whichever worker, while workers come and go."""
+    with served(graceful_timeout=10) as server:
+        stop, statuses = threading.Event(), collections.Counter()
+
+        def poll():
+            session = None
+            while not stop.is_set():
+                try:
+                    session = session or Session(server.url)
+                    session.call("echo", 1)
+                    statuses["answered"] += 1
+                except AssertionError:
+                    # Its worker has been replaced: the client opens another session.
+                    session = None
+                    statuses["unknown"] += 1
+                except requests.ConnectionError:
+                    statuses["lost"] += 1
+                    session = None
+
+        threads = [threading.Thread(target=poll) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for count in (1, 2, 3):
+            server.send_signal(signal.SIGHUP)
+            eventually(lambda count=count: server.log.count("reload complete") == count, "the reload", 60)
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+        assert statuses["answered"] > 100
+        assert statuses["lost"] == 0, statuses
+        eventually(lambda: len(children(server.process.pid)) >= WORKERS, "the workers")
+
+
+def test_programs_outside_the_server_emit_through_publish_bind():
+    publish = free_address()
+    with served("--publish-bind", publish.bind) as server, client(server.url, ["websocket"]) as (_, events):
+        Manager(write_only=True, to=publish.bind).emit("news", {"from": "outside"})
+        assert events.get(timeout=20) == ("news", {"from": "outside"})
