@@ -27,11 +27,13 @@ pub(crate) struct Control {
     pub(crate) since: Instant,
     /// A complete message has come.
     pub(crate) has_spoken: bool,
+    /// The channel that the other process listens to. `None`: it is to say something soon.
+    pub(crate) channel: Option<String>,
 }
 
 impl Control {
     pub(crate) fn new(socket: OwnedFd, since: Instant) -> Self {
-        Self { socket, buffer: Vec::new(), descriptors: Vec::new(), since, has_spoken: false }
+        Self { socket, buffer: Vec::new(), descriptors: Vec::new(), since, has_spoken: false, channel: None }
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {

@@ -284,7 +284,8 @@ impl Holder {
         if !self.listed.is_empty() || !self.failed.is_empty() || !self.again.is_empty() {
             return Some(Duration::ZERO);
         }
-        let controls = self.controls.iter().map(|(_, control)| control.since + PATIENCE).min();
+        let waiting = self.controls.iter().filter(|(_, control)| control.channel.is_none());
+        let controls = waiting.map(|(_, control)| control.since + PATIENCE).min();
         let timer = self.timers.first().map(|(at, _, _)| *at);
         let call = self.calls.iter().map(|(_, call)| call.since + CALL_TIMEOUT).min();
         let passes = self.next.as_ref().map(|(_, at)| *at);
@@ -348,6 +349,12 @@ impl Holder {
                         }
                         return;
                     }
+                    if message.kind == Kind::Listen {
+                        let control = &mut self.controls[key];
+                        control.channel = Some(String::from_utf8_lossy(&message.content).into_owned());
+                        control.answer(b"+");
+                        continue;
+                    }
                     if let Some(answer) = self.handle(message, now) {
                         // One that does not read it has ended.
                         let _ = self.controls[key].answer(answer.as_bytes());
@@ -389,7 +396,7 @@ impl Holder {
             }),
             Kind::Figures => Some(self.figures().to_string()),
             // Only the next holder is sent these.
-            Kind::TakeOver | Kind::Kept | Kind::Held | Kind::Complete | Kind::InFile => None,
+            Kind::Listen | Kind::TakeOver | Kind::Kept | Kind::Held | Kind::Complete | Kind::InFile => None,
         }
     }
 
@@ -893,15 +900,21 @@ impl Holder {
         for key in overdue.collect::<Vec<_>>() {
             self.end_call(key, Err(ErrorKind::TimedOut.into()));
         }
-        let late: Vec<_> =
-            self.controls.iter().filter(|(_, control)| control.since + PATIENCE <= now).map(|(key, _)| key).collect();
+        let late = self.controls.iter().filter(|(_, each)| each.channel.is_none() && each.since + PATIENCE <= now);
+        let late: Vec<_> = late.map(|(key, _)| key).collect();
         for key in late {
             self.controls.remove(key);
         }
     }
 
-    fn publish(&mut self, publication: Publication, now: Instant) {
+    fn publish(&mut self, mut publication: Publication, now: Instant) {
         self.published += 1;
+        if let Some(raw) = publication.raw.take() {
+            self.send_raw(&publication.channel, &raw);
+            if !publication.has_form() {
+                return;
+            }
+        }
         let Some(at) = self.channels.publish(publication, now) else { return };
         let Some(channel) = self.channels.get(at) else { return };
         for member in &channel.members {
@@ -911,6 +924,21 @@ impl Holder {
                 self.listed.push_back(member.key);
             }
         }
+    }
+
+    /// Sends what was published in raw form to those that listen. One that does not read is forgotten, and notices that.
+    fn send_raw(&mut self, channel: &str, raw: &[u8]) {
+        let log = &self.log;
+        self.controls.retain(|_, control| {
+            if control.channel.as_deref() != Some(channel) {
+                return true;
+            }
+            let sent = message::send(control.socket(), Kind::Listen, raw, None);
+            if let Err(fault) = &sent {
+                log(Level::Warning, &format!("a process that listens to {channel} has missed a publication: {fault}"));
+            }
+            sent.is_ok()
+        });
     }
 
     // The end
@@ -943,7 +971,8 @@ impl Holder {
     fn begin_passing(&mut self, next: Control, now: Instant) {
         self.shared.poller.forget(Some(self.listener.as_fd()));
         self.shared.poller.forget(Some(next.socket()));
-        // What other processes have begun to say.
+        // What other processes have begun to say. Those that listen come back to the next holder.
+        self.controls.retain(|_, control| control.channel.is_none());
         let keys: Vec<_> = self.controls.iter().map(|(key, _)| key).collect();
         let until = now + DRAIN;
         for key in keys {

@@ -30,6 +30,9 @@ pub enum Kind {
     Publish,
     /// The answer is the figures of the holder, in JSON.
     Figures,
+    /// The sender is sent what is published in raw form on the channel with this name, each as a message of this kind, until
+    /// it closes its connection or does not read.
+    Listen,
     /// The sender is the next holder: it gets everything.
     TakeOver,
     /// A publication that is kept, for the next holder.
@@ -43,11 +46,12 @@ pub enum Kind {
     InFile,
 }
 
-const KINDS: [(Kind, u8); 9] = [
+const KINDS: [(Kind, u8); 10] = [
     (Kind::Hold, b'H'),
     (Kind::WebSocket, b'W'),
     (Kind::Publish, b'P'),
     (Kind::Figures, b'F'),
+    (Kind::Listen, b'L'),
     (Kind::TakeOver, b'T'),
     (Kind::Kept, b'K'),
     (Kind::Held, b'C'),

@@ -36,6 +36,9 @@ pub struct Publication {
     pub stream: Option<StreamForm>,
     /// For held responses.
     pub response: Option<ResponseForm>,
+    /// For processes that listen. It is not kept for those that come later.
+    #[serde(skip)]
+    pub raw: Option<Vec<u8>>,
 }
 
 /// What is appended to a held stream.
@@ -103,6 +106,11 @@ pub struct ResponseForm {
 }
 
 impl Publication {
+    /// True if there is a form of it for connections.
+    pub(crate) fn has_form(&self) -> bool {
+        self.stream.is_some() || self.response.is_some() || self.web_socket.is_some()
+    }
+
     /// Bytes that it occupies, about.
     pub(crate) fn size(&self) -> usize {
         let stream = match &self.stream {
@@ -156,8 +164,9 @@ fn read(item: &Value) -> Result<Publication, String> {
         web_socket: formats.get("ws-message").map(web_socket).transpose()?.flatten(),
         stream: formats.get("http-stream").map(stream).transpose()?.flatten(),
         response: formats.get("http-response").map(response).transpose()?,
+        raw: formats.get("raw").map(raw).transpose()?,
     };
-    if ["http-stream", "http-response", "ws-message"].iter().all(|format| formats.get(format).is_none()) {
+    if ["http-stream", "http-response", "ws-message", "raw"].iter().all(|format| formats.get(format).is_none()) {
         return Err(String::from("it has none of the formats http-stream, http-response and ws-message"));
     }
     Ok(read)
@@ -178,6 +187,10 @@ fn bytes(value: &Value, key: &str) -> Result<Option<Vec<u8>>, String> {
         return STANDARD.decode(encoded).map(Some).map_err(|fault| format!("{binary} is not base64: {fault}"));
     }
     Ok(text(value, key)?.map(|text| text.as_bytes().to_vec()))
+}
+
+fn raw(value: &Value) -> Result<Vec<u8>, String> {
+    Ok(bytes(value, "content")?.ok_or("raw has no content")?)
 }
 
 fn stream(value: &Value) -> Result<Option<StreamForm>, String> {
@@ -287,6 +300,7 @@ mod tests {
             (r#"{"items": [{"channel": ""}]}"#, "item 1: the name of a channel"),
             (r#"{"items": [{"channel": "a"}]}"#, "item 1: it has none of the formats"),
             (r#"{"items": [{"channel": "a", "http-stream": {}}]}"#, "item 1: http-stream has no content"),
+            (r#"{"items": [{"channel": "a", "raw": {}}]}"#, "item 1: raw has no content"),
             (r#"{"items": [{"channel": "a", "http-stream": {"content-bin": "!"}}]}"#, "item 1: content-bin"),
             (r#"{"items": [{"channel": "a", "http-stream": {"action": "x"}}]}"#, "item 1: http-stream has the action"),
             (r#"{"items": [{"channel": "a", "http-response": {"code": 99}}]}"#, "item 1: code"),

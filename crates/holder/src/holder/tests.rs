@@ -590,3 +590,43 @@ fn a_process_that_has_connected_before_is_heard_before_the_next_one() {
     case.holder.flush();
     assert!(received(&client).ends_with("1\r\n1\r\n1\r\n2\r\n"));
 }
+
+#[test]
+fn processes_that_listen_get_what_is_published_in_raw_form_until_they_do_not_read() {
+    let mut case = Case::new(Limits::default());
+    let address = SocketAddr::from_abstract_name(&case.name).unwrap();
+    let mut listen = |case: &mut Case, channel: &str| {
+        let mut process = UnixStream::connect_addr(&address).unwrap();
+        process.write_all(&message::encode(Kind::Listen, channel.as_bytes())).unwrap();
+        case.holder.accept(clock::now());
+        let mut answer = [0; 1];
+        process.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"+");
+        process.set_nonblocking(true).unwrap();
+        process
+    };
+    let (process, other) = (listen(&mut case, "a"), listen(&mut case, "b"));
+    let publish = |case: &mut Case, content: &str| {
+        let document = format!(r#"{{"items": [{{"channel": "a", "formats": {{"raw": {{"content": "{content}"}}}}}}]}}"#);
+        for publication in parse(document.as_bytes()).unwrap() {
+            case.holder.publish(publication, clock::now());
+        }
+    };
+    publish(&mut case, "one");
+    publish(&mut case, "two");
+    assert_eq!(received(&process), "\u{4}\0\0\0Lone\u{4}\0\0\0Ltwo");
+    assert_eq!(received(&other), "");
+    assert_eq!(case.holder.channels.count(), 0, "it is not kept");
+    // It waits for longer than a process that is to say something.
+    case.holder.expire(clock::now() + Duration::from_secs(3600));
+    publish(&mut case, "late");
+    assert!(received(&process).ends_with("Llate"));
+    for _ in 0..10_000 {
+        publish(&mut case, &"x".repeat(1_000));
+    }
+    let mut bytes = Vec::new();
+    let _ = (&process).read_to_end(&mut bytes);
+    assert!(bytes.len() > 100_000 && is_at_end(&process), "{}", bytes.len());
+    assert_eq!(case.lines.lock().unwrap().len(), 1);
+    assert_eq!(case.holder.controls.len(), 1, "the other one");
+}
