@@ -6,10 +6,8 @@ holds connections. They are not kept: what is emitted while that process is repl
 
 from __future__ import annotations
 
-import array
 import contextlib
 import json
-import os
 import socket
 import struct
 import uuid
@@ -23,7 +21,6 @@ from tailrace.publishing import publish_items
 from tailrace.system import holding
 
 _LISTEN: Final = b"L"
-_IN_FILE: Final = b"M"
 # How long the process that holds connections may take to accept a listener (seconds).
 _TIMEOUT: Final = 10.0
 # The pause before listening again, after the connection to that process has ended (seconds).
@@ -98,27 +95,12 @@ class Manager(PubSubManager):  # type: ignore[misc]
 
 
 def _messages(holder: socket.socket) -> Iterator[bytes]:
-    """The messages that arrive, until the connection ends. Those that are large are in files."""
-    buffer, files = bytearray(), array.array("i")
-    room = socket.CMSG_SPACE(4 * files.itemsize)
-    try:
-        while True:
-            received, ancillary, _, _ = holder.recvmsg(1 << 16, room, socket.MSG_CMSG_CLOEXEC)
-            for level, kind, data in ancillary:
-                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                    files.frombytes(data[: len(data) - len(data) % files.itemsize])
-            if not received:
-                return
-            buffer += received
-            while len(buffer) >= 4 and len(buffer) >= 4 + (length := int.from_bytes(buffer[:4], "little")):
-                message = bytes(buffer[4 : 4 + length])
-                del buffer[: 4 + length]
-                if message[:1] == _IN_FILE:
-                    with open(files.pop(0), "rb") as file:
-                        file.seek(0)
-                        message = file.read()
-                if message[:1] == _LISTEN:
-                    yield message[1:]
-    finally:
-        for descriptor in files:
-            os.close(descriptor)
+    """The messages that arrive, until the connection ends."""
+    buffer = bytearray()
+    while received := holder.recv(1 << 16):
+        buffer += received
+        while len(buffer) >= 4 and len(buffer) >= (end := 4 + int.from_bytes(buffer[:4], "little")):
+            message = bytes(buffer[4:end])
+            del buffer[:end]
+            if message[:1] == _LISTEN:
+                yield message[1:]

@@ -305,10 +305,10 @@ def test_stopping_workers_lose_no_request():
                     session = session or Session(server.url)
                     session.call("echo", 1)
                     statuses["answered"] += 1
-                except AssertionError:
+                except AssertionError as error:
                     # Its worker has been replaced: the client opens another session.
                     session = None
-                    statuses["unknown"] += 1
+                    statuses["unknown" if "400" in str(error) else str(error)] += 1
                 except requests.ConnectionError:
                     statuses["lost"] += 1
                     session = None
@@ -323,7 +323,7 @@ def test_stopping_workers_lose_no_request():
         for thread in threads:
             thread.join(60)
         assert statuses["answered"] > 100
-        assert statuses["lost"] == 0, statuses
+        assert set(statuses) <= {"answered", "unknown"}, statuses
         eventually(lambda: len(children(server.process.pid)) >= WORKERS, "the workers")
 
 

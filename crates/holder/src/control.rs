@@ -1,7 +1,9 @@
 //! A connection of another process of the server to the holder: one message, and the answer to it.
 
-use std::io::{self, ErrorKind};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use tailrace_os::passing;
@@ -11,6 +13,9 @@ use crate::message::{Kind, MAX_MESSAGE};
 
 /// Descriptors that may wait for their messages: a read ends with those of one message.
 const MAX_WAITING: usize = 8 * passing::MAX_DESCRIPTORS;
+
+/// Bytes that a process may leave unread that listens to a channel.
+const MAX_UNREAD: usize = 16 << 20;
 
 /// A message as it was received.
 pub(crate) struct Received {
@@ -29,11 +34,30 @@ pub(crate) struct Control {
     pub(crate) has_spoken: bool,
     /// The channel that the other process listens to. `None`: it is to say something soon.
     pub(crate) channel: Option<String>,
+    /// What it has not been sent yet.
+    unread: Unread,
+}
+
+/// Messages that a socket has not accepted.
+#[derive(Default)]
+struct Unread {
+    messages: VecDeque<Arc<[u8]>>,
+    /// Bytes of the first one that it has accepted.
+    sent: usize,
+    bytes: usize,
 }
 
 impl Control {
     pub(crate) fn new(socket: OwnedFd, since: Instant) -> Self {
-        Self { socket, buffer: Vec::new(), descriptors: Vec::new(), since, has_spoken: false, channel: None }
+        Self {
+            socket,
+            buffer: Vec::new(),
+            descriptors: Vec::new(),
+            since,
+            has_spoken: false,
+            channel: None,
+            unread: Unread::default(),
+        }
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
@@ -88,12 +112,46 @@ impl Control {
         Ok(Some(Received { kind, content, descriptor: descriptors.pop() }))
     }
 
+    /// Sends a message to a process that listens, now or as soon as it has read what was sent before.
+    ///
+    /// # Errors
+    /// It is gone, or has not read for too long.
+    pub(crate) fn send(&mut self, message: &Arc<[u8]>) -> io::Result<()> {
+        self.unread.bytes += message.len();
+        if self.unread.bytes > MAX_UNREAD {
+            return Err(io::Error::other(format!("it has not read {MAX_UNREAD} bytes")));
+        }
+        self.unread.messages.push_back(message.clone());
+        self.flush()
+    }
+
+    /// Sends what the socket accepts.
+    ///
+    /// # Errors
+    /// The other process is gone.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        let Unread { messages, sent, bytes } = &mut self.unread;
+        while let Some(message) = messages.front() {
+            match socket::transmit(self.socket.as_fd(), &[IoSlice::new(&message[*sent..])], false) {
+                Io::Moved(count) => *sent += count,
+                Io::WouldBlock => return Ok(()),
+                Io::End | Io::Broken => return Err(ErrorKind::BrokenPipe.into()),
+            }
+            if *sent == message.len() {
+                *bytes -= message.len();
+                *sent = 0;
+                messages.pop_front();
+            }
+        }
+        Ok(())
+    }
+
     /// Answers, as far as the socket accepts it now: answers are small.
     ///
     /// # Errors
     /// The other process does not read any more.
     pub(crate) fn answer(&self, bytes: &[u8]) -> io::Result<()> {
-        match socket::transmit(self.socket.as_fd(), &[io::IoSlice::new(bytes)], false) {
+        match socket::transmit(self.socket.as_fd(), &[IoSlice::new(bytes)], false) {
             Io::Moved(_) => Ok(()),
             Io::WouldBlock | Io::End | Io::Broken => Err(ErrorKind::BrokenPipe.into()),
         }

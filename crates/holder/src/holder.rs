@@ -360,7 +360,8 @@ impl Holder {
                         let _ = self.controls[key].answer(answer.as_bytes());
                     }
                 }
-                Ok(None) => return,
+                // The socket may accept more. That it is broken is an event of its own.
+                Ok(None) => return drop(self.controls[key].flush()),
                 Err(fault) => {
                     if fault.kind() != ErrorKind::UnexpectedEof {
                         (self.log)(Level::Warning, &format!("the holder discarded an invalid message: {fault}"));
@@ -926,14 +927,15 @@ impl Holder {
         }
     }
 
-    /// Sends what was published in raw form to those that listen. One that does not read is forgotten, and notices that.
+    /// Sends what was published in raw form to those that listen. One that does not read is disconnected, and notices that.
     fn send_raw(&mut self, channel: &str, raw: &[u8]) {
         let log = &self.log;
+        let message: Arc<[u8]> = message::encode(Kind::Listen, raw).into();
         self.controls.retain(|_, control| {
             if control.channel.as_deref() != Some(channel) {
                 return true;
             }
-            let sent = message::send(control.socket(), Kind::Listen, raw, None);
+            let sent = control.send(&message);
             if let Err(fault) = &sent {
                 log(Level::Warning, &format!("a process that listens to {channel} has missed a publication: {fault}"));
             }

@@ -595,7 +595,7 @@ fn a_process_that_has_connected_before_is_heard_before_the_next_one() {
 fn processes_that_listen_get_what_is_published_in_raw_form_until_they_do_not_read() {
     let mut case = Case::new(Limits::default());
     let address = SocketAddr::from_abstract_name(&case.name).unwrap();
-    let mut listen = |case: &mut Case, channel: &str| {
+    let listen = |case: &mut Case, channel: &str| {
         let mut process = UnixStream::connect_addr(&address).unwrap();
         process.write_all(&message::encode(Kind::Listen, channel.as_bytes())).unwrap();
         case.holder.accept(clock::now());
@@ -621,12 +621,22 @@ fn processes_that_listen_get_what_is_published_in_raw_form_until_they_do_not_rea
     case.holder.expire(clock::now() + Duration::from_secs(3600));
     publish(&mut case, "late");
     assert!(received(&process).ends_with("Llate"));
-    for _ in 0..10_000 {
-        publish(&mut case, &"x".repeat(1_000));
+    // More than a socket has room for.
+    for _ in 0..20_000 {
+        publish(&mut case, &"x".repeat(100));
     }
-    let mut bytes = Vec::new();
-    let _ = (&process).read_to_end(&mut bytes);
-    assert!(bytes.len() > 100_000 && is_at_end(&process), "{}", bytes.len());
+    let mut bytes = 0;
+    while bytes < 2_100_000 {
+        bytes += received(&process).len();
+        let keys: Vec<_> = case.holder.controls.iter().map(|(key, _)| key as u64).collect();
+        keys.into_iter().for_each(|key| case.holder.control_event(key, clock::now()));
+    }
+    assert_eq!((bytes, case.holder.controls.len()), (2_100_000, 2));
+    // The bytes of its length are text.
+    for _ in 0..40 {
+        publish(&mut case, &"x".repeat(0x0007_0707 - 1));
+    }
+    assert!(is_at_end(&process));
     assert_eq!(case.lines.lock().unwrap().len(), 1);
     assert_eq!(case.holder.controls.len(), 1, "the other one");
 }
