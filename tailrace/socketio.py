@@ -1,4 +1,4 @@
-"""`tailrace.socketio.Manager`: what one worker emits reaches the Socket.IO clients of all workers, without a message queue.
+"""`tailrace.socketio.Manager`: what one worker emits reaches the Socket.IO clients of all workers, without Redis.
 
 For python-socketio, and so Flask-SocketIO, in its modes "threading" and "gevent". Messages go through the process that
 holds connections. They are not kept: what is emitted while that process is replaced may be lost.
@@ -14,9 +14,10 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Final
 
-from socketio.pubsub_manager import PubSubManager
+from socketio.pubsub_manager import PubSubManager  # type: ignore[import-untyped]
 
 from tailrace.errors import PublishError
+from tailrace.logs import log
 from tailrace.publishing import publish_items
 from tailrace.system import holding
 
@@ -32,8 +33,8 @@ class Manager(PubSubManager):  # type: ignore[misc]
 
     channel: applications on one server that must not hear each other have different ones. write_only: only emits, for
     programs outside a server, such as task queues. to: where these publish, an address of `--publish-bind`; see
-    `tailrace.publish`. An emit that cannot be published reaches the clients of its own worker alone, and is logged; with
-    write_only, it raises PublishError.
+    `tailrace.publish`. If a message cannot be published, that is logged, and only clients of its own worker get it; with
+    write_only, PublishError is raised.
     """
 
     name = "tailrace"
@@ -60,7 +61,7 @@ class Manager(PubSubManager):  # type: ignore[misc]
         except PublishError as error:
             if self.write_only:
                 raise
-            self._get_logger().error("Socket.IO clients of other workers are not sent %s: %s", data.get("method"), error)
+            log.logger.error("Socket.IO: the clients of other workers miss a message: %s", error)
 
     def _listen(self) -> Iterator[bytes]:
         fault = ""
@@ -68,13 +69,15 @@ class Manager(PubSubManager):  # type: ignore[misc]
             try:
                 with self._connection() as holder:
                     if fault:
-                        self._get_logger().warning("listening to the other workers again; messages may have been lost")
+                        log.logger.warning(
+                            "Socket.IO: this worker hears the others again; it may have missed messages (%s)", fault
+                        )
                     fault = ""
                     yield from _messages(holder)
                 fault = "the process that holds connections has ended"
             except OSError as error:
                 if not fault:
-                    self._get_logger().error("cannot listen to the other workers, trying again: %s", error)
+                    log.logger.error("Socket.IO: this worker does not hear the others, and tries again: %s", error)
                 fault = str(error)
             self.server.sleep(_PAUSE)
 

@@ -433,7 +433,7 @@ class OptionValues:
     sticky: str | None = option(
         values.text("query:NAME", check=_sticky),
         None,
-        "Send requests of the same session to the same worker, by this query parameter, such as query:sid for Socket.IO.",
+        "Keep each session on one worker, by this query parameter: query:sid for Socket.IO.",
         PROCESSES,
         details=(
             'A response whose JSON has a member of this name, such as `0{"sid":"..."`, opens a session. Later requests '

@@ -242,8 +242,8 @@ def without_effect(settings: Settings, *, has_master: bool) -> list[str]:
             break
     if chosen.sticky and chosen.stream_body:
         raise ConfigError(
-            "--sticky cannot be combined with --stream-body: a request is passed to another worker with its whole body; "
-            "remove one"
+            "--sticky cannot be combined with --stream-body: requests are passed to other workers with their whole "
+            "bodies; remove one"
         )
     if "*" in chosen.trusted_proxies:
         for name in _LIMITS_OF_CLIENTS:

@@ -188,6 +188,9 @@ class RunKeywords(Keywords, total=False):
     workers: int | Literal["auto"]
     """Number of worker processes. auto: one per available CPU."""
 
+    sticky: str | None
+    """Keep each session on one worker, by this query parameter: query:sid for Socket.IO."""
+
     warmup: str | Sequence[str]
     """Request this path in each new worker before it accepts requests. Repeatable."""
 

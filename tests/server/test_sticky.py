@@ -8,10 +8,13 @@ import queue
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import requests
@@ -19,12 +22,14 @@ import socketio
 from frameworks.process import nginx
 from harness.addresses import free_address
 from harness.encrypted import authority
-from harness.server import Server, children
+from harness.server import APPS, Server, children
 from harness.status import document
 from server.probes import eventually
 
+from tailrace.errors import PublishError
 from tailrace.socketio import Manager
 
+GUIDE = Path(__file__).parents[2] / "docs/guides/socketio.md"
 MODES = pytest.mark.parametrize("mode", [(), ("--gevent",), ("--preload",)], ids=["threads", "gevent", "preload"])
 TRANSPORTS = pytest.mark.parametrize("transports", [["polling"], ["polling", "websocket"], ["websocket"]], ids="-".join)
 WORKERS = 4
@@ -255,7 +260,9 @@ def test_behind_nginx_the_client_and_the_worker_are_the_same_after_passing():
 def test_the_client_of_a_proxy_header_survives_the_move():
     address, status = free_address(), free_address()
     bind = ("--bind", f"{address.bind}?proxy=v1", "--trusted-proxies", "127.0.0.1")
-    with Server("srv_socketio:app", "--sticky", "query:sid", *bind, address=address, workers=WORKERS, status=status) as it:
+    with Server(
+        "srv_socketio:app", "--sticky", "query:sid", *bind, address=address, workers=WORKERS, status=status
+    ) as it:
         eventually(lambda: it.log.count("ready in") == WORKERS, "all workers")
 
         def ask(target, packet=None):
@@ -274,7 +281,7 @@ def test_the_client_of_a_proxy_header_survives_the_move():
         found = set()
         for _ in range(12):
             ask(f"{path}&sid={sid}", '421["addr"]')
-            while not (text := ask(f"{path}&sid={sid}")).endswith(']') or "431" not in text:
+            while not (text := ask(f"{path}&sid={sid}")).endswith("]") or "431" not in text:
                 if text == "2":
                     ask(f"{path}&sid={sid}", "3")
             found.add(text.partition("431")[2])
@@ -332,3 +339,72 @@ def test_programs_outside_the_server_emit_through_publish_bind():
     with served("--publish-bind", publish.bind) as server, client(server.url, ["websocket"]) as (_, events):
         Manager(write_only=True, to=publish.bind).emit("news", {"from": "outside"})
         assert events.get(timeout=20) == ("news", {"from": "outside"})
+
+
+def test_websockets_alone_need_no_stickiness_and_may_be_encrypted():
+    address = replace(free_address(), is_encrypted=True)
+    with Server("srv_socketio:app", address=address, workers=WORKERS) as server, contextlib.ExitStack() as stack:
+        session = stack.enter_context(requests.Session())
+        session.trust_env, session.verify = False, str(authority().root)
+        options = {"http_session": session, "websocket_extra_options": {"sslopt": {"ca_certs": str(authority().root)}}}
+        (one, _), (other, others) = clients_of_two_workers(stack, server.url, ["websocket"], **options)
+        other.call("join", "room")
+        one.emit("say", ("room", "over HTTPS"))
+        assert others.get(timeout=20) == ("said", "over HTTPS")
+
+
+def test_the_application_of_the_guide(tmp_path):
+    source, outside = re.findall(r"```python[^\n]*\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    (tmp_path / "news.py").write_text(source)
+    flags = re.search(r"\$ tailrace news:app (.*--publish-bind) 127.0.0.1:5561\n", GUIDE.read_text())[1].split()
+    publish = free_address()
+    with (
+        Server("news:app", *flags, publish.bind, directory=tmp_path) as server,
+        client(server.url, ["polling"]) as (one, events),
+        client(server.url, ["polling", "websocket"]) as (_, others),
+    ):
+        one.send("hello")
+        assert events.get(timeout=20) == others.get(timeout=20) == ("message", "HELLO")
+        requests.post(f"{server.url}/news", json=[1], timeout=30)
+        assert events.get(timeout=20) == others.get(timeout=20) == ("news", [1])
+        exec(outside.replace("127.0.0.1:5561", publish.bind), {})
+        assert events.get(timeout=20) == others.get(timeout=20) == ("news", {"id": 7})
+    with pytest.raises(PublishError):
+        exec(outside.replace("127.0.0.1:5561", publish.bind), {})
+
+
+def test_a_burst_of_emits_reaches_all_workers():
+    with served() as server, contextlib.ExitStack() as stack:
+        (one, _), (other, others) = clients_of_two_workers(stack, server.url, ["websocket"])
+        other.call("join", "room")
+        for number in range(2_000):
+            one.emit("say", ("room", f"{number} {'x' * 500}"))
+        # Each event has a thread of its own in the application, so their order is not kept.
+        assert {int(others.get(timeout=30)[1].split()[0]) for _ in range(2_000)} == set(range(2_000))
+
+
+def test_workers_listen_again_after_the_end_of_the_holder():
+    with served() as server, contextlib.ExitStack() as stack:
+        (one, _), (other, others) = clients_of_two_workers(stack, server.url, ["websocket"])
+        other.call("join", "room")
+        os.kill(int(re.search(r"process (\d+) holds connections", server.log)[1]), signal.SIGKILL)
+        assert server.logged("this worker hears the others again")
+
+        def heard():
+            one.emit("say", ("room", "again"))
+            with contextlib.suppress(queue.Empty):
+                return others.get(timeout=1) == ("said", "again")
+
+        eventually(heard, "what the other worker emits", 30)
+
+
+def test_a_sticky_that_is_no_query_parameter_or_with_streamed_bodies_is_refused():
+    for flags, said in (
+        (("--sticky", "cookie:sid"), "must be query: and the name of a parameter"),
+        (("--sticky", "query:a b"), "must be query: and the name of a parameter"),
+        (("--sticky", "query:sid", "--stream-body"), "--sticky cannot be combined with --stream-body"),
+    ):
+        command = [sys.executable, "-m", "tailrace", "echo:app", *flags]
+        found = subprocess.run(command, cwd=APPS, capture_output=True, text=True, timeout=60, check=False)
+        assert found.returncode != 0
+        assert said in found.stderr

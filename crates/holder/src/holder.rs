@@ -352,7 +352,7 @@ impl Holder {
                     if message.kind == Kind::Listen {
                         let control = &mut self.controls[key];
                         control.channel = Some(String::from_utf8_lossy(&message.content).into_owned());
-                        control.answer(b"+");
+                        let _ = control.answer(b"+");
                         continue;
                     }
                     if let Some(answer) = self.handle(message, now) {
