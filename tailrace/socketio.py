@@ -33,8 +33,8 @@ class Manager(PubSubManager):  # type: ignore[misc]
 
     channel: applications on one server that must not hear each other have different ones. write_only: only emits, for
     programs outside a server, such as task queues. to: where these publish, an address of `--publish-bind`; see
-    `tailrace.publish`. If a message cannot be published, that is logged, and only clients of its own worker get it; with
-    write_only, PublishError is raised.
+    `tailrace.publish`. If a message cannot be published, this is logged, and only clients of its own worker get it;
+    with write_only, PublishError is raised.
     """
 
     name = "tailrace"

@@ -20,7 +20,8 @@ import pytest
 import requests
 import socketio
 from frameworks.process import nginx
-from harness.addresses import free_address
+from harness import packets
+from harness.addresses import Address, free_address
 from harness.encrypted import authority
 from harness.server import APPS, Server, children
 from harness.status import document
@@ -260,10 +261,7 @@ def test_behind_nginx_the_client_and_the_worker_are_the_same_after_passing():
 def test_the_client_of_a_proxy_header_survives_the_move():
     address, status = free_address(), free_address()
     bind = ("--bind", f"{address.bind}?proxy=v1", "--trusted-proxies", "127.0.0.1")
-    with Server(
-        "srv_socketio:app", "--sticky", "query:sid", *bind, address=address, workers=WORKERS, status=status
-    ) as it:
-        eventually(lambda: it.log.count("ready in") == WORKERS, "all workers")
+    with served(*bind, address=address, status=status):
 
         def ask(target, packet=None):
             head = f"Host: a\r\nConnection: close\r\nContent-Length: {len(packet or '')}\r\n\r\n{packet or ''}"
@@ -288,6 +286,52 @@ def test_the_client_of_a_proxy_header_survives_the_move():
             assert ask(f"/client?sid={sid}").split()[0] == "192.0.2.7"
         assert found == {'["192.0.2.7"]'}
         assert passed(status) > 0
+
+
+def test_packets_of_a_proxy_and_their_bodies_are_passed(tmp_path):
+    address, status = Address(path=f"{tmp_path}/s"), free_address()
+    path = "/socket.io/?EIO=4&transport=polling"
+    said = {"REMOTE_ADDR": "192.0.2.7", "REMOTE_PORT": "4711"}
+
+    def ask(target, body=None):
+        method = "GET" if body is None else "POST"
+        length = "" if body is None else str(len(body))
+        answer = packets.ask(
+            address,
+            packets.packet(packets.variables(target, method, CONTENT_LENGTH=length, **said), (body or "").encode()),
+        )
+        assert answer.status == 200, answer
+        return answer.body.decode()
+
+    with served("--bind", f"uwsgi+unix:{address.path}", address=address, status=status):
+        sid = json.loads(ask(path)[1:])["sid"]
+        ask(f"{path}&sid={sid}", "40")
+        text = "x" * 200_000
+        found = set()
+        for _ in range(10):
+            ask(f"{path}&sid={sid}", f'42["echo","{text}"]')
+            ask(f"{path}&sid={sid}", '421["addr"]')
+            found.update(ask(f"{path}&sid={sid}").split("\x1e"))
+        assert '431["192.0.2.7"]' in found
+        assert passed(status) > 0
+
+
+def test_a_connection_that_is_passed_counts_once_for_its_client():
+    with served(trusted_proxies="none", max_connections_per_client=3) as server:
+        place = (server.address.host, server.address.port)
+        session = Session(server.url)
+        own = b"%d" % session.call("pid")
+        for number in range(20):
+            with contextlib.ExitStack() as stack:
+
+                def ask(target, source=f"127.0.0.{40 + number}", stack=stack):
+                    made = socket.create_connection(place, timeout=30, source_address=(source, 0))
+                    stack.enter_context(made).sendall(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+                    head, _, body = made.recv(1 << 16).partition(b"\r\n\r\n")
+                    return head.split()[1], body
+
+                assert [ask(f"/pid?sid={session.sid}") for _ in range(3)] == [(b"200", own)] * 3
+                assert ask("/pid")[0] == b"429"
 
 
 def test_over_https_nothing_is_passed_and_the_log_says_what_to_do():

@@ -224,6 +224,19 @@ pub fn name_fields(packet: &mut [u8], head: &RequestHead) {
     }
 }
 
+/// Undoes [`name_fields`], so that a complete packet can be parsed again.
+pub fn restore_names(packet: &mut [u8]) {
+    let mut at = HEADER;
+    while let Ok(name) = text(packet, &mut at)
+        && text(packet, &mut at).is_ok()
+    {
+        let name = packet.get_mut(name.start as usize..name.end as usize).unwrap_or_default();
+        if name.starts_with(b"HTTP_") || matches!(&*name, b"CONTENT-LENGTH" | b"CONTENT-TYPE") {
+            name.iter_mut().filter(|byte| **byte == b'-').for_each(|byte| *byte = b'_');
+        }
+    }
+}
+
 /// The value of a variable that is no field; of several, the last one, which is also what uWSGI shows an application.
 #[must_use]
 pub fn variable_of<'a>(packet: &'a [u8], head: &RequestHead, name: &[u8]) -> Option<&'a [u8]> {

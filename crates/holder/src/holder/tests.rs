@@ -607,7 +607,8 @@ fn processes_that_listen_get_what_is_published_in_raw_form_until_they_do_not_rea
     };
     let (process, other) = (listen(&mut case, "a"), listen(&mut case, "b"));
     let publish = |case: &mut Case, content: &str| {
-        let document = format!(r#"{{"items": [{{"channel": "a", "formats": {{"raw": {{"content": "{content}"}}}}}}]}}"#);
+        let document =
+            format!(r#"{{"items": [{{"channel": "a", "formats": {{"raw": {{"content": "{content}"}}}}}}]}}"#);
         for publication in parse(document.as_bytes()).unwrap() {
             case.holder.publish(publication, clock::now());
         }

@@ -3,7 +3,7 @@
 //!
 //! Threads: only the owner of the connection changes it; any thread may read the peer and the idle times.
 
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tailrace_http::peer::Peer;
@@ -26,7 +26,7 @@ pub(crate) struct Opening {
     /// See [`Rules::first_request_by`](crate::connection::state::Rules::first_request_by).
     first_request_by: AtomicU64,
     /// The connection's place in the limit of connections per client.
-    counted: OnceLock<Connected>,
+    counted: Mutex<Option<Connected>>,
     /// What another worker has read, which has passed the connection. `None`: this worker has accepted it.
     adopted: Option<Box<Adopted>>,
 }
@@ -49,7 +49,7 @@ impl Opening {
             header: listener.proxy.map(|versions| Box::new(AwaitedHeader::of(versions))),
             handshake_done: AtomicBool::new(!listener.is_encrypted),
             first_request_by: AtomicU64::new(shared.clock.recent_millis().saturating_add(first_request)),
-            counted: OnceLock::new(),
+            counted: Mutex::default(),
             adopted: None,
         }
     }
@@ -87,9 +87,14 @@ impl Opening {
 
     /// Counts the connection against the limit of its client until it is dropped.
     pub(crate) fn set_counted(&self, counted: Option<Connected>) {
-        if let Some(counted) = counted {
-            let _ = self.counted.set(counted);
+        if counted.is_some() {
+            *lock(&self.counted) = counted;
         }
+    }
+
+    /// The connection does not count here any more.
+    pub(crate) fn forget_counted(&self) {
+        *lock(&self.counted) = None;
     }
 
     /// Owner only: notes that the handshake is complete.

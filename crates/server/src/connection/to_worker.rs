@@ -4,7 +4,8 @@
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 
-use tailrace_http::framing::BodyLength;
+use tailrace_http::framing::{BodyLength, ResponseFormat};
+use tailrace_http::uwsgi;
 use tailrace_observe::metrics::Metric;
 use tailrace_os::file;
 use tailrace_os::sync::lock;
@@ -50,7 +51,12 @@ impl ResponseStream {
         let header_peer = opening.header.as_ref().and_then(|header| header.peer().copied());
         let read = self.all_read().map_err(Kept::Fault)?;
         let passed = Passed { direct_peer: opening.direct_peer, header_peer, read };
-        passed.send(address, descriptor.as_fd()).map_err(Kept::Fault)
+        // In this order: its client must not have two connections for a moment.
+        opening.forget_counted();
+        passed.send(address, descriptor.as_fd()).map_err(|fault| {
+            opening.set_counted(connection.shared.count_passed(opening.peer().client));
+            Kept::Fault(fault)
+        })
     }
 
     /// All that was read since the last request, as the client has sent it but for the bounds of chunks.
@@ -78,6 +84,9 @@ impl ResponseStream {
         let mut read = Vec::new();
         read.try_reserve_exact(all + 32).map_err(|_| ErrorKind::OutOfMemory)?;
         read.extend_from_slice(head);
+        if self.transaction.facts.format == ResponseFormat::Packet {
+            uwsgi::restore_names(&mut read);
+        }
         let is_chunked = request.framing.body == BodyLength::Chunked;
         if is_chunked && length > 0 {
             read.extend_from_slice(format!("{length:x}\r\n").as_bytes());

@@ -36,8 +36,8 @@ use crate::server::adopting::Adopting;
 use crate::server::eviction::{Eviction, Want};
 use crate::server::guard::{Guard, LoopStage};
 use crate::sticky::message::Passed;
-use crate::transport::plain::Plain;
 use crate::transport::listener::{AcceptOutcome, Encryption, Listener};
+use crate::transport::plain::Plain;
 use crate::transport::tls::TlsContext;
 
 /// A server whose application could not be entered for this time accepts no clients.

@@ -105,7 +105,8 @@ pub(crate) fn receive(from: BorrowedFd<'_>) -> Option<(OwnedFd, Passed)> {
     let mut bytes = vec![0; PREFIX + INLINE];
     let mut filled = 0;
     loop {
-        let length = bytes.first_chunk().filter(|_| filled >= PREFIX).map(|length| u32::from_le_bytes(*length) as usize);
+        let length =
+            bytes.first_chunk().filter(|_| filled >= PREFIX).map(|length| u32::from_le_bytes(*length) as usize);
         match length {
             Some(0) => {
                 let file = descriptors.pop()?;
