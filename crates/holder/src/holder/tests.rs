@@ -278,6 +278,57 @@ fn connections_and_publications_come_over_the_socket() {
 }
 
 #[test]
+fn processes_that_listen_get_what_is_published_in_raw_form_until_they_do_not_read() {
+    let mut case = Case::new(Limits::default());
+    let address = SocketAddr::from_abstract_name(&case.name).unwrap();
+    let listen = |case: &mut Case, channel: &str| {
+        let mut process = UnixStream::connect_addr(&address).unwrap();
+        process.write_all(&message::encode(Kind::Listen, channel.as_bytes())).unwrap();
+        case.holder.accept(clock::now());
+        let mut answer = [0; 1];
+        process.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"+");
+        process.set_nonblocking(true).unwrap();
+        process
+    };
+    let (process, other) = (listen(&mut case, "a"), listen(&mut case, "b"));
+    let publish = |case: &mut Case, content: &str| {
+        let document =
+            format!(r#"{{"items": [{{"channel": "a", "formats": {{"raw": {{"content": "{content}"}}}}}}]}}"#);
+        for publication in parse(document.as_bytes()).unwrap() {
+            case.holder.publish(publication, clock::now());
+        }
+    };
+    publish(&mut case, "one");
+    publish(&mut case, "two");
+    assert_eq!(received(&process), "\u{4}\0\0\0Lone\u{4}\0\0\0Ltwo");
+    assert_eq!(received(&other), "");
+    assert_eq!(case.holder.channels.count(), 0, "it is not kept");
+    // It waits for longer than a process that is to say something.
+    case.holder.expire(clock::now() + Duration::from_secs(3600));
+    publish(&mut case, "late");
+    assert!(received(&process).ends_with("Llate"));
+    // More than a socket has room for.
+    for _ in 0..20_000 {
+        publish(&mut case, &"x".repeat(100));
+    }
+    let mut bytes = 0;
+    while bytes < 2_100_000 {
+        bytes += received(&process).len();
+        let keys: Vec<_> = case.holder.controls.iter().map(|(key, _)| key as u64).collect();
+        keys.into_iter().for_each(|key| case.holder.control_event(key, clock::now()));
+    }
+    assert_eq!((bytes, case.holder.controls.len()), (2_100_000, 2));
+    // The bytes of its length are text.
+    for _ in 0..40 {
+        publish(&mut case, &"x".repeat(0x0007_0707 - 1));
+    }
+    assert!(is_at_end(&process));
+    assert_eq!(case.lines.lock().unwrap().len(), 1);
+    assert_eq!(case.holder.controls.len(), 1, "the other one");
+}
+
+#[test]
 fn the_next_holder_has_the_connections_and_what_was_published() {
     let mut former = Case::new(Limits::default());
     let first = former.client(&STREAM, b"begun");
@@ -589,55 +640,4 @@ fn a_process_that_has_connected_before_is_heard_before_the_next_one() {
     case.holder.accept(clock::now());
     case.holder.flush();
     assert!(received(&client).ends_with("1\r\n1\r\n1\r\n2\r\n"));
-}
-
-#[test]
-fn processes_that_listen_get_what_is_published_in_raw_form_until_they_do_not_read() {
-    let mut case = Case::new(Limits::default());
-    let address = SocketAddr::from_abstract_name(&case.name).unwrap();
-    let listen = |case: &mut Case, channel: &str| {
-        let mut process = UnixStream::connect_addr(&address).unwrap();
-        process.write_all(&message::encode(Kind::Listen, channel.as_bytes())).unwrap();
-        case.holder.accept(clock::now());
-        let mut answer = [0; 1];
-        process.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"+");
-        process.set_nonblocking(true).unwrap();
-        process
-    };
-    let (process, other) = (listen(&mut case, "a"), listen(&mut case, "b"));
-    let publish = |case: &mut Case, content: &str| {
-        let document =
-            format!(r#"{{"items": [{{"channel": "a", "formats": {{"raw": {{"content": "{content}"}}}}}}]}}"#);
-        for publication in parse(document.as_bytes()).unwrap() {
-            case.holder.publish(publication, clock::now());
-        }
-    };
-    publish(&mut case, "one");
-    publish(&mut case, "two");
-    assert_eq!(received(&process), "\u{4}\0\0\0Lone\u{4}\0\0\0Ltwo");
-    assert_eq!(received(&other), "");
-    assert_eq!(case.holder.channels.count(), 0, "it is not kept");
-    // It waits for longer than a process that is to say something.
-    case.holder.expire(clock::now() + Duration::from_secs(3600));
-    publish(&mut case, "late");
-    assert!(received(&process).ends_with("Llate"));
-    // More than a socket has room for.
-    for _ in 0..20_000 {
-        publish(&mut case, &"x".repeat(100));
-    }
-    let mut bytes = 0;
-    while bytes < 2_100_000 {
-        bytes += received(&process).len();
-        let keys: Vec<_> = case.holder.controls.iter().map(|(key, _)| key as u64).collect();
-        keys.into_iter().for_each(|key| case.holder.control_event(key, clock::now()));
-    }
-    assert_eq!((bytes, case.holder.controls.len()), (2_100_000, 2));
-    // The bytes of its length are text.
-    for _ in 0..40 {
-        publish(&mut case, &"x".repeat(0x0007_0707 - 1));
-    }
-    assert!(is_at_end(&process));
-    assert_eq!(case.lines.lock().unwrap().len(), 1);
-    assert_eq!(case.holder.controls.len(), 1, "the other one");
 }
