@@ -84,10 +84,12 @@ impl Owners {
         }
     }
 
-    /// The abstract name of the socket where the worker at this place takes requests. Other users cannot guess it.
+    /// The abstract name of the socket where the worker at this place takes requests. All users see the names of sockets
+    /// (in `/proc/net/unix`), but cannot guess the next ones, so they cannot take them before.
     pub(crate) fn address(self, Place { slot, generation }: Place) -> Vec<u8> {
         let secret = self.secret[2].load(Ordering::Relaxed);
-        format!("tailrace-sticky-{secret:016x}-{slot}-{generation}").into_bytes()
+        let name = self.hash(format!("{secret} {slot} {generation}").as_bytes());
+        format!("tailrace-sticky-{name:016x}").into_bytes()
     }
 
     /// The worker that owns a key, and notes that the key is in use. `now`: nanoseconds of the monotonic clock.
