@@ -2,10 +2,12 @@
 
 import collections
 import contextlib
+import itertools
 import json
 import os
 import queue
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -332,6 +334,30 @@ def test_a_connection_that_is_passed_counts_once_for_its_client():
 
                 assert [ask(f"/pid?sid={session.sid}") for _ in range(3)] == [(b"200", own)] * 3
                 assert ask("/pid")[0] == b"429"
+
+
+def free_descriptors(pid):
+    used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+    return itertools.filterfalse(used.__contains__, itertools.count())
+
+
+def test_a_worker_without_descriptors_takes_what_was_passed_when_it_has_some():
+    with served() as server:
+        session = Session(server.url)
+        owner = session.call("pid")
+        before = resource.prlimit(owner, resource.RLIMIT_NOFILE)
+        # One number is free: that of the connection of the other worker, and none for what it passes.
+        most = list(itertools.islice(free_descriptors(owner), 2))[1]
+
+        def ask(_):
+            return requests.get(f"{server.url}/pid?sid={session.sid}", timeout=30).text
+
+        with ThreadPoolExecutor(12) as pool:
+            resource.prlimit(owner, resource.RLIMIT_NOFILE, (most, before[1]))
+            asked = [pool.submit(ask, number) for number in range(12)]
+            time.sleep(0.5)
+            resource.prlimit(owner, resource.RLIMIT_NOFILE, before)
+            assert {each.result() for each in asked} == {str(owner)}
 
 
 def test_the_names_of_the_next_workers_cannot_be_taken_by_counting():

@@ -9,8 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, recvmsg, sendmsg, socket_with, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, recvmsg, sendmsg,
+    socket_with, sockopt,
 };
 
 use crate::file;
@@ -102,6 +103,28 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], descriptors: &mut Vec<
     }
 }
 
+/// The descriptors that come with the next bytes, which stay unread: read them by [`socket::receive`](crate::socket::receive).
+/// `None`: this process has no room for all of them, and can ask again.
+pub fn peek_descriptors(socket: BorrowedFd<'_>) -> Option<Vec<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC | RecvFlags::PEEK;
+    let received = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut ancillary, flags) {
+            Err(Errno::INTR) => {}
+            other => break other,
+        }
+    };
+    let mut descriptors = Vec::with_capacity(MAX_DESCRIPTORS);
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            descriptors.extend(received);
+        }
+    }
+    let is_cut = received.is_ok_and(|message| message.flags.contains(ReturnFlags::CTRUNC));
+    (!is_cut).then_some(descriptors)
+}
+
 /// A file in memory with these bytes.
 ///
 /// # Errors
@@ -142,8 +165,8 @@ mod tests {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
-    use super::{bytes_of, connect_to, file_with, own_user, peer_user, receive, send};
-    use crate::socket::Io;
+    use super::{bytes_of, connect_to, file_with, own_user, peek_descriptors, peer_user, receive, send};
+    use crate::socket::{self, Io};
 
     #[test]
     fn a_descriptor_arrives_with_the_first_byte_and_can_be_used() {
@@ -165,6 +188,27 @@ mod tests {
         assert_eq!(receive(theirs.as_fd(), &mut buffer, &mut received), Io::WouldBlock);
         drop(ours);
         assert_eq!(receive(theirs.as_fd(), &mut buffer, &mut received), Io::End);
+    }
+
+    #[test]
+    fn descriptors_are_seen_before_their_bytes_are_read() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (passed, mut other) = UnixStream::pair().unwrap();
+        send(ours.as_fd(), b"abc", &[passed.as_fd()]).unwrap();
+        drop(passed);
+        for _ in 0..2 {
+            assert_eq!(peek_descriptors(theirs.as_fd()).unwrap().len(), 1);
+        }
+        let mut received = peek_descriptors(theirs.as_fd()).unwrap();
+        let mut buffer = [0; 8];
+        assert_eq!(socket::receive(theirs.as_fd(), &mut buffer), Io::Moved(3));
+        assert_eq!(&buffer[..3], b"abc");
+        assert_eq!(peek_descriptors(theirs.as_fd()).unwrap().len(), 0);
+        // What was peeked at is the only one left.
+        UnixStream::from(received.pop().unwrap()).write_all(b"through").unwrap();
+        let mut all = String::new();
+        other.read_to_string(&mut all).unwrap();
+        assert_eq!(all, "through");
     }
 
     #[test]

@@ -8,9 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use tailrace_http::peer::Peer;
-use tailrace_os::passing::{self, MAX_DESCRIPTORS};
-use tailrace_os::poll;
 use tailrace_os::socket::{self, Io};
+use tailrace_os::{clock, passing, poll};
 
 /// Maximum size of what was read, in bytes: a larger request stays where it is.
 pub(crate) const MAX_READ: usize = 16 << 20;
@@ -18,6 +17,9 @@ pub(crate) const MAX_READ: usize = 16 << 20;
 const INLINE: usize = 64 * 1024;
 /// How long the sender may take from connecting to sending: it does one after the other.
 const ARRIVAL: Duration = Duration::from_secs(1);
+/// How long the receiver waits for descriptors of its own, and how often it looks.
+const ROOM: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(20);
 /// Length of the message, without these bytes; 0: it is in a file.
 const PREFIX: usize = 4;
 
@@ -101,7 +103,15 @@ pub(crate) fn receive(from: BorrowedFd<'_>) -> Option<(OwnedFd, Passed)> {
         // What the sender has not sent until now it cannot send any more, and keeps.
         socket::end_receiving(from);
     }
-    let mut descriptors = Vec::with_capacity(MAX_DESCRIPTORS);
+    // The sender has left: what is read without its descriptors would be lost.
+    let until = clock::now() + ROOM;
+    let mut descriptors = loop {
+        match passing::peek_descriptors(from) {
+            Some(descriptors) => break descriptors,
+            None if clock::now() >= until => return None,
+            None => clock::sleep(LOOK),
+        }
+    };
     let mut bytes = vec![0; PREFIX + INLINE];
     let mut filled = 0;
     loop {
@@ -119,7 +129,7 @@ pub(crate) fn receive(from: BorrowedFd<'_>) -> Option<(OwnedFd, Passed)> {
             }
             _ => {}
         }
-        match passing::receive(from, bytes.get_mut(filled..)?, &mut descriptors) {
+        match socket::receive(from, bytes.get_mut(filled..)?) {
             Io::Moved(count) => filled += count,
             Io::WouldBlock | Io::End | Io::Broken => return None,
         }
