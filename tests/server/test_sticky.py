@@ -360,6 +360,23 @@ def test_a_worker_without_descriptors_takes_what_was_passed_when_it_has_some():
             assert {each.result() for each in asked} == {str(owner)}
 
 
+def test_the_names_of_the_next_workers_cannot_be_taken_by_counting():
+    def names():
+        return set(re.findall(r"@(tailrace-sticky-\S+)", Path("/proc/net/unix").read_text()))
+
+    others = names()
+    with served() as server, contextlib.ExitStack() as stack:
+        for name in names() - others:
+            head, _, number = name.rpartition("-")
+            for following in (f"{int(number, 16) + 1:x}", f"{int(number, 16) + 1:016x}"):
+                made = stack.enter_context(socket.socket(socket.AF_UNIX))
+                with contextlib.suppress(OSError):
+                    made.bind(f"\0{head}-{following}")
+                    made.listen()
+        server.send_signal(signal.SIGHUP)
+        assert server.logged("reload complete", deadline=60)
+
+
 def test_over_https_nothing_is_passed_and_the_log_says_what_to_do():
     address = replace(free_address(), is_encrypted=True)
     with Server("srv_socketio:app", "--sticky", "query:sid", address=address, workers=WORKERS) as server:
