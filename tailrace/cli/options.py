@@ -433,13 +433,14 @@ class OptionValues:
     sticky: str | None = option(
         values.text("query:NAME", check=_sticky),
         None,
-        "Keep each session on one worker, by this query parameter: query:sid for Socket.IO.",
+        "Keep each Socket.IO or Engine.IO session on one worker, by this query parameter: query:sid.",
         PROCESSES,
         details=(
-            'A response whose JSON has a member of this name, such as `0{"sid":"..."`, opens a session. Later requests '
-            "with that value in their query string go to the worker that sent it: another worker that receives one "
-            "passes it on with its connection. Requests over HTTPS cannot be passed, so terminate TLS in a proxy in "
-            "front. When a worker is replaced, its sessions end. See [Socket.IO](guides/socketio.md)."
+            "A response with status 200 that begins like that of Engine.IO, with a member of this name "
+            '(`0{"sid":"..."`), opens a session; other protocols are not recognized. Later requests with that value in '
+            "their query string go to the worker that sent it: another worker that receives one passes it on with its "
+            "connection. Requests over HTTPS cannot be passed, so terminate TLS in a proxy in front. When a worker is "
+            "replaced, its sessions end. See [Socket.IO](guides/socketio.md)."
         ),
         core="sticky",
         example="query:sid",

@@ -189,7 +189,7 @@ class RunKeywords(Keywords, total=False):
     """Number of worker processes. auto: one per available CPU."""
 
     sticky: str | None
-    """Keep each session on one worker, by this query parameter: query:sid for Socket.IO."""
+    """Keep each Socket.IO or Engine.IO session on one worker, by this query parameter: query:sid."""
 
     warmup: str | Sequence[str]
     """Request this path in each new worker before it accepts requests. Repeatable."""

@@ -106,12 +106,13 @@ impl ResponseStream {
         if let Some(sent) = self.collect(blocks) {
             return sent;
         }
-        if let Some(sessions) = self.connection.shared.sessions.get()
-            && !self.head_sent()
+        if !self.head_sent()
+            && let Some(sessions) = self.connection.shared.sessions.get()
             && let Some(first) = blocks.iter().find(|block| !block.is_empty())
         {
             // Before the client knows the key.
-            sessions.note_response(&self.transaction.request, first, scoreboard::now());
+            let status = self.transaction.response.head.status_code();
+            sessions.note_response(&self.transaction.request, status, first, scoreboard::now);
         }
         if self.transaction.delegation.is_some() {
             return Sent::BodyComplete;

@@ -129,7 +129,7 @@ impl Responder for PassToOwner {
         if exchange.connection().opening.take_passed() {
             return Disposition::Passed(exchange);
         }
-        let Some(owner) = sessions.other_owner(exchange.request(), now()) else { return Disposition::Passed(exchange) };
+        let Some(owner) = sessions.other_owner(exchange.request(), now) else { return Disposition::Passed(exchange) };
         let (exchange, kept) = match exchange.pass_to_worker(&sessions.address(owner)) {
             Ok(next) => return Disposition::Done(next),
             Err(kept) => kept,
@@ -145,7 +145,7 @@ impl Responder for PassToOwner {
                 if self.failures.may_log(self.shared.clock.now()) {
                     let line = exchange.request_line();
                     let text = format!(
-                        "{line}: the worker that has its session cannot be reached, so another one answers: {fault}"
+                        "{line}: the request was not passed to the worker that has its session, so this one answers: {fault}"
                     );
                     exchange.log(Level::Warning, &text);
                 }

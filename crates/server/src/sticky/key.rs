@@ -1,6 +1,7 @@
 //! The key of a session: a parameter of the query string, which a response issues as a member of a JSON object.
 //!
-//! Engine.IO opens a session with `0{"sid":"...","upgrades":[...` and the client then sends `?sid=...`.
+//! Engine.IO opens a session with `0{"sid":"...","upgrades":[...` and the client then sends `?sid=...`. Other JSON, which
+//! may have a member of the same name, issues no key.
 //!
 //! Plain data.
 
@@ -27,9 +28,12 @@ impl KeyName {
         is_key(key).then_some(key)
     }
 
-    /// The key that a response with this block issues: the value of the first member of this name.
+    /// The key that a response with this first block issues: the value of the first member of this name.
     pub(crate) fn issued_in<'a>(&self, block: &'a [u8]) -> Option<&'a [u8]> {
         let block = &block[..block.len().min(SEARCHED)];
+        if !opens_session(block) {
+            return None;
+        }
         let quotes = block.iter().enumerate().filter(|(_, byte)| **byte == b'"');
         quotes.map(|(at, _)| &block[at + 1..]).find_map(|rest| self.value_at(rest))
     }
@@ -42,6 +46,14 @@ impl KeyName {
         let (key, after) = rest.split_at(length);
         (after_quote(after).is_some() && is_key(key)).then_some(key)
     }
+}
+
+/// True if a response begins with the packet that opens a session of Engine.IO, also after its length (version 3 of the
+/// protocol) or in JSONP.
+fn opens_session(block: &[u8]) -> bool {
+    let digits = block.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let packet = block[digits..].strip_prefix(b":").filter(|_| digits > 0).unwrap_or(block);
+    packet.starts_with(b"0{") || block.starts_with(b"___eio[")
 }
 
 fn after_quote(bytes: &[u8]) -> Option<&[u8]> {
@@ -88,15 +100,19 @@ mod tests {
         for block in [
             r#"0{"sid":"a-B_9","upgrades":["websocket"]}"#,
             r#"97:0{"sid":"a-B_9","upgrades":[]}2:40"#,
-            r#"{"x":"sid","y":{"sid": "a-B_9"}}"#,
+            r#"0{"x":"sid","y":{"sid": "a-B_9"}}"#,
             r#"___eio[0]("0{\"sid\":\"a-B_9\",\"upgrades\":[]}");"#,
         ] {
             assert_eq!(name.issued_in(block.as_bytes()), Some(b"a-B_9".as_slice()), "{block}");
         }
-        for block in ["", "sid", r#""sid"#, r#"{"sid":5}"#, r#"{"sid":""}"#, r#"{"sid":"a b"}"#, r#"{"sid":"a"#] {
+        for block in ["", "sid", r#"0"sid"#, r#"0{"sid":5}"#, r#"0{"sid":""}"#, r#"0{"sid":"a b"}"#, r#"0{"sid":"a"#] {
             assert_eq!(name.issued_in(block.as_bytes()), None, "{block}");
         }
-        let late = format!("{}{}", " ".repeat(SEARCHED), r#"{"sid":"a"}"#);
+        // It opens no session.
+        for block in [r#"{"sid":"a"}"#, r#"[{"sid":"a"}]"#, r#"4{"sid":"a"}"#, r#"40{"sid":"a"}"#, r#":0{"sid":"a"}"#] {
+            assert_eq!(name.issued_in(block.as_bytes()), None, "{block}");
+        }
+        let late = format!("0{{{}{}", " ".repeat(SEARCHED), r#""sid":"a"}"#);
         assert_eq!(name.issued_in(late.as_bytes()), None);
     }
 }

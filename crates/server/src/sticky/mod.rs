@@ -29,9 +29,9 @@ impl Sessions {
 
     /// The abstract name of the socket where another worker takes this request; `None`: it is for this one. Notes that its
     /// session is in use.
-    pub(crate) fn other_owner(&self, request: &Request, now: u64) -> Option<Place> {
+    pub(crate) fn other_owner(&self, request: &Request, now: impl FnOnce() -> u64) -> Option<Place> {
         let key = self.name.in_request(request)?;
-        self.owners.owner(key, now).filter(|place| *place != self.own)
+        self.owners.owner(key, now()).filter(|place| *place != self.own)
     }
 
     /// The abstract name of the socket of the worker at this place.
@@ -45,11 +45,12 @@ impl Sessions {
     }
 
     /// The response to this request begins with this block: if a session begins with it, this worker owns that.
-    pub(crate) fn note_response(&self, request: &Request, block: &[u8], now: u64) {
-        if self.name.in_request(request).is_none()
+    pub(crate) fn note_response(&self, request: &Request, status: u16, block: &[u8], now: impl FnOnce() -> u64) {
+        if status == 200
+            && self.name.in_request(request).is_none()
             && let Some(key) = self.name.issued_in(block)
         {
-            self.owners.own(key, self.own, now);
+            self.owners.own(key, self.own, now());
         }
     }
 
@@ -63,5 +64,35 @@ impl Sessions {
     /// This worker takes no more requests of others.
     pub(crate) fn leave(&self) {
         self.owners.leave(self.own);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use tailrace_http::request_head::Span;
+
+    use super::Sessions;
+    use crate::request::Request;
+    use crate::sticky::owners::Owners;
+
+    #[test]
+    fn a_successful_response_to_a_request_without_a_key_issues_one() {
+        let owners = Owners::new(2).unwrap();
+        let [own, other] = [0, 1].map(|slot| Sessions::new("sid", owners, owners.join(slot).unwrap()));
+        let asks = |key: &str| {
+            let mut request = Request { bytes: format!("sid={key}").into_bytes(), ..Request::default() };
+            request.head.query = Some(Span { start: 0, end: request.bytes.len() as u32 });
+            request
+        };
+        let none = || -> u64 { panic!("no key, no time") };
+        own.note_response(&Request::default(), 400, br#"0{"sid":"a"}"#, none);
+        own.note_response(&Request::default(), 200, br#"{"sid":"a"}"#, none);
+        own.note_response(&asks("b"), 200, br#"0{"sid":"a"}"#, none);
+        assert!(other.other_owner(&Request::default(), none).is_none());
+        assert!(other.other_owner(&asks("a"), || 0).is_none());
+        own.note_response(&Request::default(), 200, br#"0{"sid":"a"}"#, || 0);
+        assert_eq!(other.other_owner(&asks("a"), || 0), Some(own.own));
+        assert!(own.other_owner(&asks("a"), || 0).is_none());
     }
 }

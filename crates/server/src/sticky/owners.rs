@@ -2,7 +2,8 @@
 //! moment, so there is no lock: an entry is one word. Any thread.
 //!
 //! A full set loses its entry that was not used for the longest time, so the session of that is unknown to other workers.
-//! Nothing is stored for keys that no worker has issued, so that clients cannot fill the table with them.
+//! Nothing is stored for keys that no worker has issued, so that clients cannot fill the table with them. They can fill
+//! it by opening sessions.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
@@ -104,10 +105,14 @@ impl Owners {
         Some(place)
     }
 
-    /// The worker at this place has issued a key. If another worker owns it already, that keeps it.
+    /// The worker at this place has issued a key. If another worker owns it already, that keeps it. Nothing is stored if
+    /// the worker takes no more requests.
     pub(crate) fn own(self, key: &[u8], place: Place, now: u64) {
         let hash = self.hash(key);
         let new = entry_of(hash, place, now);
+        if self.worker_of(new).is_none() {
+            return;
+        }
         // Each round that fails is one in which another worker has stored a key in this set.
         for _ in 0..WAYS {
             if self.find(hash).is_some() {
@@ -203,6 +208,8 @@ mod tests {
         assert_eq!(owners.owner(b"a", 0), Some(first), "the owner keeps it");
         owners.leave(first);
         assert_eq!(owners.owner(b"a", 0), None);
+        owners.own(b"c", first, 0);
+        assert_eq!(stored(owners), 2, "it has left");
         owners.own(b"a", second, 0);
         assert_eq!((owners.owner(b"a", 0), stored(owners)), (Some(second), 2));
     }
