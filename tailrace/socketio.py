@@ -10,6 +10,7 @@ import contextlib
 import json
 import socket
 import struct
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any, Final
@@ -24,6 +25,8 @@ from tailrace.system import holding
 _LISTEN: Final = b"L"
 # How long the process that holds connections may take to accept a listener (seconds).
 _TIMEOUT: Final = 10.0
+# Messages that no manager has sent are logged once in this time (seconds).
+_LOG_PAUSE: Final = 60.0
 # The pause before listening again, after the connection to that process has ended (seconds).
 _PAUSE: Final = 0.2
 
@@ -44,6 +47,7 @@ class Manager(PubSubManager):  # type: ignore[misc]
     ) -> None:
         super().__init__(channel=channel, write_only=write_only, logger=logger)
         self._to = to
+        self._logged = -_LOG_PAUSE
 
     def initialize(self) -> None:
         """Begins to listen. The server calls it when its first client connects."""
@@ -63,7 +67,7 @@ class Manager(PubSubManager):  # type: ignore[misc]
                 raise
             log.logger.error("Socket.IO: the clients of other workers miss a message: %s", error)
 
-    def _listen(self) -> Iterator[bytes]:
+    def _listen(self) -> Iterator[dict[str, Any]]:
         fault = ""
         while True:
             try:
@@ -73,13 +77,23 @@ class Manager(PubSubManager):  # type: ignore[misc]
                             "Socket.IO: this worker hears the others again; it may have missed messages (%s)", fault
                         )
                     fault = ""
-                    yield from _messages(holder)
+                    yield from filter(None, map(self._decoded, _messages(holder)))
                 fault = "the process that holds connections has ended"
             except OSError as error:
                 if not fault:
                     log.logger.error("Socket.IO: this worker does not hear the others, and tries again: %s", error)
                 fault = str(error)
             self.server.sleep(_PAUSE)
+
+    def _decoded(self, message: bytes) -> dict[str, Any] | None:
+        """A message of a manager. Of bytes, python-socketio before 5.14 would load a pickle (CVE-2025-61765)."""
+        with contextlib.suppress(ValueError, RecursionError):
+            if isinstance(found := json.loads(message), dict):
+                return found
+        if time.monotonic() - self._logged >= _LOG_PAUSE:
+            self._logged = time.monotonic()
+            log.logger.warning("Socket.IO: skipped a message on channel %r that no Manager has sent", self.channel)
+        return None
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[socket.socket]:
