@@ -2,6 +2,8 @@
 
 import os
 import sys
+import time
+from pathlib import Path
 
 from flask import Flask, request
 from flask_socketio import SocketIO, disconnect, emit, join_room
@@ -22,6 +24,13 @@ def pid():
 @app.get("/client")
 def client():
     return f"{request.remote_addr} {request.url}"
+
+
+@app.get("/wait")
+def wait():
+    while not Path(request.args["gate"]).exists():
+        time.sleep(0.01)
+    return "waited"
 
 
 @app.post("/emit")

@@ -8,6 +8,7 @@ import os
 import queue
 import re
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -30,6 +31,7 @@ from harness.status import document
 from server.probes import eventually
 
 from tailrace.errors import PublishError
+from tailrace.publishing import publish_items
 from tailrace.socketio import Manager
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/socketio.md"
@@ -358,6 +360,98 @@ def test_a_worker_without_descriptors_takes_what_was_passed_when_it_has_some():
             time.sleep(0.5)
             resource.prlimit(owner, resource.RLIMIT_NOFILE, before)
             assert {each.result() for each in asked} == {str(owner)}
+
+
+def test_a_draining_worker_without_descriptors_takes_what_waits():
+    with served(graceful_timeout=30) as server:
+        session = Session(server.url)
+        owner = session.call("pid")
+        before = resource.prlimit(owner, resource.RLIMIT_NOFILE)
+        most = next(free_descriptors(owner))
+
+        def ask(_):
+            return requests.get(f"{server.url}/pid?sid={session.sid}", timeout=30).text
+
+        with ThreadPoolExecutor(12) as pool:
+            resource.prlimit(owner, resource.RLIMIT_NOFILE, (most, before[1]))
+            asked = [pool.submit(ask, number) for number in range(12)]
+            time.sleep(0.5)
+            os.kill(owner, signal.SIGTERM)
+            time.sleep(0.5)
+            resource.prlimit(owner, resource.RLIMIT_NOFILE, before)
+            assert {each.result() for each in asked} == {str(owner)}
+
+
+def test_a_worker_with_as_many_connections_as_it_may_have_refuses_those_of_others(tmp_path):
+    files, status = 150, free_address()
+    gate = tmp_path / "gate"
+    with served(open_files=files, status=status) as server, contextlib.ExitStack() as stack:
+        sid = Session(server.url).sid
+        made = []
+        for _ in range(files):
+            client = stack.enter_context(socket.create_connection((server.address.host, server.address.port), 30))
+            client.sendall(f"GET /wait?gate={gate}&sid={sid} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+            made.append(client)
+        eventually(lambda: select.select(made, [], [], 0)[0], "a refusal")
+        gate.touch()
+        answers = [b"".join(iter(lambda client=client: client.recv(1 << 16), b"")) for client in made]
+        counts = collections.Counter(answer.partition(b"\r\n\r\n")[2] for answer in answers)
+        too_many = b"This server has too many connections open."
+        assert set(counts) == {b"waited", too_many}
+        assert counts[too_many] > 0
+        eventually(lambda: document(status)["totals"]["refused"] >= counts[too_many], "their count")
+
+
+def test_connects_at_the_same_time_do_not_pass_the_limit_of_a_client():
+    most = 3
+    with served(trusted_proxies="none", max_connections_per_client=most) as server:
+        place = (server.address.host, server.address.port)
+        session = Session(server.url)
+        with ThreadPoolExecutor(16) as pool:
+            for number in range(20):
+                source = (f"127.0.0.{80 + number}", 0)
+
+                def ask(_, source=source):
+                    made = socket.create_connection(place, timeout=30, source_address=source)
+                    made.sendall(f"GET /pid?sid={session.sid} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+                    return made, made.recv(1 << 16).split()[1]
+
+                asked = list(pool.map(ask, range(16)))
+                counts = collections.Counter(status for _, status in asked)
+                for made, _ in asked:
+                    made.close()
+                assert set(counts) <= {b"200", b"429"}
+                assert 0 < counts[b"200"] <= most, counts
+
+
+@pytest.mark.parametrize(
+    "flags, size, said",
+    [((), 1_200_000, "more than 1048576"), (("--client-memory", "4M"), 900_000, "its body is in a file")],
+    ids=["large", "file"],
+)
+def test_a_request_that_is_large_or_in_a_file_is_answered_where_it_is_and_the_log_says_why(flags, size, said):
+    with served(*flags) as server:
+        sid = Session(server.url).sid
+
+        def is_logged():
+            assert requests.post(f"{server.url}/pid?sid={sid}", data=b"x" * size, timeout=30).status_code == 405
+            return "was not passed to the worker that has its session" in server.log
+
+        eventually(is_logged, "a request that another worker gets")
+        assert said in server.log
+
+
+def test_what_no_manager_has_sent_is_skipped_and_logged():
+    publish = free_address()
+    with served("--publish-bind", publish.bind) as server, client(server.url, ["websocket"]) as (_, events):
+        garbage = ["garbage", "", "7", "[1]", "{}", "[" * 100_000]
+        for content in garbage:
+            publish_items([{"channel": "socketio", "formats": {"raw": {"content": content}}}], to=publish.bind)
+        Manager(write_only=True, to=publish.bind).emit("news", 7)
+        assert events.get(timeout=20) == ("news", 7)
+        assert server.logged("skipped a message on channel 'socketio' that no Manager has sent")
+        # Each worker that listens says so once.
+        assert server.log.count("skipped a message") <= WORKERS
 
 
 def test_the_names_of_the_next_workers_cannot_be_taken_by_counting():

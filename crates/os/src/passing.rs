@@ -20,7 +20,7 @@ use crate::socket::Io;
 /// Maximum number of descriptors that one call passes or receives.
 pub const MAX_DESCRIPTORS: usize = 2;
 /// Connections that wait to be accepted, at most.
-const QUEUE: i32 = 1024;
+const QUEUE: i32 = 256;
 
 /// A socket that listens at this abstract name (without its first byte, which is 0), and does not block.
 ///
@@ -104,8 +104,10 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], descriptors: &mut Vec<
 }
 
 /// The descriptors that come with the next bytes, which stay unread: read them by [`socket::receive`](crate::socket::receive).
-/// `None`: this process has no room for all of them, and can ask again.
-pub fn peek_descriptors(socket: BorrowedFd<'_>) -> Option<Vec<OwnedFd>> {
+///
+/// # Errors
+/// This process has no room for all of them, and can ask again.
+pub fn peek_descriptors(socket: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC | RecvFlags::PEEK;
@@ -122,7 +124,7 @@ pub fn peek_descriptors(socket: BorrowedFd<'_>) -> Option<Vec<OwnedFd>> {
         }
     }
     let is_cut = received.is_ok_and(|message| message.flags.contains(ReturnFlags::CTRUNC));
-    (!is_cut).then_some(descriptors)
+    if is_cut { Err(Errno::MFILE.into()) } else { Ok(descriptors) }
 }
 
 /// A file in memory with these bytes.

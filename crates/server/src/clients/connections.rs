@@ -59,7 +59,7 @@ impl ConnectionLimit {
         if self.connections.count(key) > self.most as u64 { Err(TooMany) } else { Ok(connected) }
     }
 
-    /// Counts a connection that another worker has counted until now. `None`: there is no room to count it.
+    /// Counts a connection that was counted before, without a limit. `None`: there is no room to count it.
     pub(crate) fn add(&self, client: IpAddr) -> Option<Connected> {
         self.connections.add(self.worker, self.secret.key(client))
     }

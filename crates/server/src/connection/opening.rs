@@ -14,7 +14,8 @@ use crate::clients::connections::Connected;
 use crate::connection::proxy_header::AwaitedHeader;
 use crate::connection::shared::Shared;
 use crate::connection::state::{FIRST_REQUEST, Idleness};
-use crate::sticky::message::Passed;
+use crate::request::memory::Charge;
+use crate::sticky::message::PassedConnection;
 
 pub(crate) struct Opening {
     /// The peer of the socket itself: behind a proxy, the proxy.
@@ -33,8 +34,8 @@ pub(crate) struct Opening {
 
 /// A connection that another worker has passed.
 struct Adopted {
-    /// What that worker has read; `None`: it has been taken.
-    read: Mutex<Option<Vec<u8>>>,
+    /// What that worker has read, and the charge for it; `None`: it has been taken.
+    read: Mutex<Option<(Vec<u8>, Charge)>>,
     /// The request for which it was passed has not been dispatched yet.
     is_first: AtomicBool,
 }
@@ -54,12 +55,12 @@ impl Opening {
         }
     }
 
-    /// Another worker has passed the connection.
-    pub(crate) fn of_passed(passed: Passed, shared: &Shared) -> Self {
-        let Passed { direct_peer, header_peer, read } = passed;
+    /// Another worker has passed the connection. `charge`: of what that has read.
+    pub(crate) fn of_passed(passed: PassedConnection, charge: Charge, shared: &Shared) -> Self {
+        let PassedConnection { direct_peer, header_peer, read } = passed;
         let versions = shared.config.listener(direct_peer.listener).proxy;
         let header = header_peer.zip(versions).map(|(peer, versions)| Box::new(AwaitedHeader::taken(versions, peer)));
-        let adopted = Adopted { read: Mutex::new(Some(read)), is_first: AtomicBool::new(true) };
+        let adopted = Adopted { read: Mutex::new(Some((read, charge))), is_first: AtomicBool::new(true) };
         Self { header, adopted: Some(Box::new(adopted)), ..Self::new(direct_peer, shared) }
     }
 
@@ -68,10 +69,11 @@ impl Opening {
         self.adopted.is_some()
     }
 
-    /// Owner only: takes what the worker has read that has passed the connection.
+    /// Owner only: takes what the worker has read that has passed the connection. It is not charged any more, as other
+    /// bytes that were just received.
     #[inline]
     pub(crate) fn take_read(&self) -> Option<Vec<u8>> {
-        self.adopted.as_ref().and_then(|adopted| lock(&adopted.read).take())
+        self.adopted.as_ref().and_then(|adopted| lock(&adopted.read).take()).map(|(read, _)| read)
     }
 
     /// True for the first request of a connection that another worker has passed, and once.

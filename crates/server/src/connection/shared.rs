@@ -163,8 +163,8 @@ impl Shared {
         })
     }
 
-    /// Counts a connection of this client that another worker has passed, though the client may have too many now.
-    pub(crate) fn count_passed(&self, client: Option<SocketAddr>) -> Option<Connected> {
+    /// Counts a connection of this client again, which could not be passed, though the client may have too many now.
+    pub(crate) fn count_again(&self, client: Option<SocketAddr>) -> Option<Connected> {
         let (limit, address) = (self.connection_limit.get()?, client?);
         if self.config.trust.is_trusted(client) { None } else { limit.add(address.ip()) }
     }

@@ -7,7 +7,6 @@ use std::os::fd::AsFd;
 use tailrace_http::framing::{BodyLength, ResponseFormat};
 use tailrace_http::uwsgi;
 use tailrace_observe::metrics::Metric;
-use tailrace_os::file;
 use tailrace_os::sync::lock;
 
 use crate::connection::exchange::{Exchange, NextStep};
@@ -15,13 +14,13 @@ use crate::connection::response_stream::ResponseStream;
 use crate::connection::state::Next;
 use crate::connection::transaction_pool::with_pool;
 use crate::request::RequestBody;
-use crate::sticky::message::{MAX_READ, Passed};
+use crate::sticky::message::{MAX_READ, PassedConnection};
 
 /// Why a request stays here.
 pub(crate) enum Kept {
     /// What its client has sent does not end with this worker: the connection is encrypted.
     Encrypted,
-    /// The other worker cannot be reached, or does not keep up; or the request is too large.
+    /// The other worker cannot be reached, or does not keep up; or the request is too large or in a file.
     Fault(io::Error),
 }
 
@@ -50,11 +49,11 @@ impl ResponseStream {
         let opening = &connection.opening;
         let header_peer = opening.header.as_ref().and_then(|header| header.peer().copied());
         let read = self.all_read().map_err(Kept::Fault)?;
-        let passed = Passed { direct_peer: opening.direct_peer, header_peer, read };
+        let passed = PassedConnection { direct_peer: opening.direct_peer, header_peer, read };
         // In this order: its client must not have two connections for a moment.
         opening.forget_counted();
         passed.send(address, descriptor.as_fd()).map_err(|fault| {
-            opening.set_counted(connection.shared.count_passed(opening.peer().client));
+            opening.set_counted(connection.shared.count_again(opening.peer().client));
             Kept::Fault(fault)
         })
     }
@@ -68,7 +67,8 @@ impl ResponseStream {
         let length = match &request.body {
             RequestBody::Empty => 0,
             RequestBody::Memory(segments) => segments.len(),
-            RequestBody::File { length, .. } => usize::try_from(*length).unwrap_or(usize::MAX),
+            // Reading it would hold up other connections.
+            RequestBody::File { .. } => return Err(io::Error::other("its body is in a file")),
             RequestBody::Stream(_) => return Err(io::Error::other("its body is read while it arrives")),
         };
         let mut state = lock(&self.connection.state);
@@ -93,12 +93,7 @@ impl ResponseStream {
         }
         match &request.body {
             RequestBody::Memory(segments) => segments.slices().for_each(|slice| read.extend_from_slice(slice)),
-            RequestBody::File { file, .. } => {
-                let at = read.len();
-                read.resize(at + length, 0);
-                file::read_exact_at(file, &mut read[at..], 0)?;
-            }
-            RequestBody::Empty | RequestBody::Stream(_) => {}
+            RequestBody::Empty | RequestBody::File { .. } | RequestBody::Stream(_) => {}
         }
         if is_chunked {
             read.extend_from_slice(if length > 0 { b"\r\n0\r\n\r\n" } else { b"0\r\n\r\n" });

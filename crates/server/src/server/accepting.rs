@@ -6,6 +6,7 @@
 //! Runs on the thread that leads the loop; listeners are also closed by the thread that watches the master.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
@@ -15,6 +16,7 @@ use std::time::Duration;
 use tailrace_http::peer::Peer;
 use tailrace_observe::level::Level;
 use tailrace_observe::metrics::Metric;
+use tailrace_observe::once_a_minute::OnceAMinute;
 use tailrace_observe::scoreboard::WorkerSlot;
 use tailrace_os::clock;
 use tailrace_os::clock::Millis;
@@ -24,6 +26,7 @@ use tailrace_os::socket;
 use tailrace_os::socket::AcceptFault;
 use tailrace_os::sync::{lock, read, write};
 
+use crate::clients::connections::{Connected, TooMany};
 use crate::config::ListenerProtocol;
 use crate::connection::context::Context;
 use crate::connection::driver::{Connection, ConnectionHost};
@@ -32,10 +35,9 @@ use crate::connection::opening::Opening;
 use crate::connection::ownership::Owned;
 use crate::connection::table::SPECIAL;
 use crate::executor::application::Application;
-use crate::server::adopting::Adopting;
+use crate::server::adopting::{Adopting, Arrived, News};
 use crate::server::eviction::{Eviction, Want};
 use crate::server::guard::{Guard, LoopStage};
-use crate::sticky::message::Passed;
 use crate::transport::listener::{AcceptOutcome, Encryption, Listener};
 use crate::transport::plain::Plain;
 use crate::transport::tls::TlsContext;
@@ -60,6 +62,10 @@ const CLOSING: Duration = Duration::from_millis(200);
 /// What a client is sent that has too many connections.
 const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\nRetry-After: 1\r\n\
     Content-Length: 42\r\nConnection: close\r\n\r\nThis client has too many connections open.";
+
+/// What the client of a connection that another worker has passed is sent if there is no room for it.
+const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nRetry-After: 1\r\n\
+    Content-Length: 42\r\nConnection: close\r\n\r\nThis server has too many connections open.";
 
 /// Clients that wait at a listener after a round of accepting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,13 +100,14 @@ pub(super) struct Accepting {
     left_to_others: AtomicBool,
     /// What other workers pass; `None`: nothing.
     adopting: Option<Arc<Adopting>>,
+    logged_lost: OnceAMinute,
     /// The keys of connections that the poller does not know yet.
     unwatched: Mutex<Vec<u64>>,
 }
 
 impl Accepting {
     /// Accepts on these sockets from now on. `worker_slot`: tells whether this worker has more than its share of the
-    /// connections. `needs_application`: nothing responds without it. `adopting`: what other workers pass.
+    /// connections. `needs_application`: nothing responds without it.
     ///
     /// # Errors
     /// A descriptor is not a socket, or the kernel has no memory.
@@ -111,7 +118,6 @@ impl Accepting {
         sockets: Vec<OwnedFd>,
         worker_slot: Option<WorkerSlot>,
         needs_application: bool,
-        adopting: Option<Arc<Adopting>>,
     ) -> io::Result<Self> {
         let certificates = context.config.certificates.clone();
         let tls = certificates.map(|certificates| {
@@ -138,9 +144,15 @@ impl Accepting {
             worker_slot,
             needs_application,
             left_to_others: AtomicBool::new(false),
-            adopting,
+            adopting: None,
+            logged_lost: OnceAMinute::default(),
             unwatched: Mutex::default(),
         })
+    }
+
+    /// Takes what other workers pass from now on.
+    pub(super) fn adopt_from(&mut self, adopting: Option<Arc<Adopting>>) {
+        self.adopting = adopting;
     }
 
     /// Accepts clients that wait at the listener of this key. `is_blocked`: the application cannot be entered.
@@ -220,16 +232,8 @@ impl Accepting {
             return;
         }
         let counted = if config.listener(peer.listener).proxy.is_none() {
-            match self.context.shared.count_client(peer.socket) {
-                Ok(counted) => counted,
-                Err(message) => {
-                    if let Some(message) = message {
-                        self.application.log(Level::Warning, &message);
-                    }
-                    socket::refuse(&socket, TOO_MANY_CONNECTIONS);
-                    return;
-                }
-            }
+            let Ok(counted) = self.count_or_refuse(&socket, peer.socket) else { return };
+            counted
         } else {
             // The client is not known yet.
             None
@@ -241,15 +245,39 @@ impl Accepting {
         self.begin(owned);
     }
 
+    /// Counts a new connection of this client, or refuses it.
+    fn count_or_refuse(&self, socket: &OwnedFd, client: Option<SocketAddr>) -> Result<Option<Connected>, TooMany> {
+        self.context.shared.count_client(client).map_err(|message| {
+            if let Some(message) = message {
+                self.application.log(Level::Warning, &message);
+            }
+            socket::refuse(socket, TOO_MANY_CONNECTIONS);
+            TooMany
+        })
+    }
+
     /// Adopts the connections that other workers have passed.
     pub(super) fn adopt(&self, host: &Arc<ConnectionHost>) {
         let Some(adopting) = &self.adopting else { return };
-        for (socket, passed) in adopting.take() {
-            self.adopt_one(socket, passed, host);
+        let News { arrived, exhausted, lost, .. } = adopting.take();
+        if let Some(fault) = exhausted {
+            self.eviction.close_longest_idle(ROOM_AT_ONCE, Want::Descriptors(&fault));
+        }
+        if let Some(fault) = lost
+            && self.logged_lost.may_log(self.context.clock.recent_millis())
+        {
+            let line = format!(
+                "a connection that another worker has passed was closed, because it could not be taken: {fault}"
+            );
+            self.application.log(Level::Error, &line);
+        }
+        for each in arrived {
+            self.adopt_one(each, host);
         }
     }
 
-    fn adopt_one(&self, socket: OwnedFd, passed: Passed, host: &Arc<ConnectionHost>) {
+    fn adopt_one(&self, arrived: Arrived, host: &Arc<ConnectionHost>) {
+        let Arrived { socket, passed, charge } = arrived;
         let context = &self.context;
         let listener = context.config.listener(passed.direct_peer.listener);
         if listener.is_encrypted || listener.proxy.is_some() != passed.header_peer.is_some() {
@@ -257,12 +285,16 @@ impl Accepting {
             let line = "a connection that another worker has passed was closed: that worker had other listeners";
             return self.application.log(Level::Error, line);
         }
-        if context.config.max_connections <= context.table.len() {
-            self.eviction.close_longest_idle(1, Want::Connections);
+        if context.config.max_connections <= context.table.len()
+            && self.eviction.close_longest_idle(1, Want::Connections) == 0
+        {
+            context.shared.count_refusal();
+            return socket::refuse(&socket, NO_ROOM);
         }
+        let opening = Opening::of_passed(passed, charge, &context.shared);
+        let Ok(counted) = self.count_or_refuse(&socket, opening.peer().client) else { return };
+        opening.set_counted(counted);
         let key = context.table.key_for(socket.as_raw_fd());
-        let opening = Opening::of_passed(passed, &context.shared);
-        opening.set_counted(context.shared.count_passed(opening.peer().client));
         let transport = Box::new(Plain::new(socket, key));
         self.begin(Connection::opened(context.shared.clone(), host.clone(), transport, key, opening));
     }
@@ -335,14 +367,12 @@ impl Accepting {
         is_overdue: bool,
         is_blocked: impl Fn() -> bool,
     ) -> Finished {
+        let mut is_over = true;
         if let Some(adopting) = &self.adopting {
             adopting.close();
             // In this order: what has arrived before the end is taken.
-            let is_over = adopting.is_over();
+            is_over = adopting.is_over() || is_overdue;
             self.adopt(host);
-            if !is_over && !is_overdue {
-                return Finished::NotYet;
-            }
         }
         let listeners = if is_overdue { 0 } else { read(&self.listeners).len() };
         for index in 0..listeners {
@@ -357,13 +387,13 @@ impl Accepting {
         for listener in std::mem::take(&mut *write(&self.listeners)) {
             self.context.poller.forget(listener.socket.here());
         }
-        Finished::All
+        if is_over { Finished::All } else { Finished::NotYet }
     }
 
     /// Closes the listeners. The kernel resets clients that wait there.
     pub(super) fn close(&self) {
         if let Some(adopting) = &self.adopting {
-            adopting.close();
+            adopting.end();
         }
         write(&self.listeners).clear();
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use tailrace_observe::endpoints::EndpointTable;
+use tailrace_observe::level::Level;
 use tailrace_observe::scoreboard::WorkerSlot;
 
 use crate::clients::Clients;
@@ -83,14 +84,9 @@ impl Parts {
             let Clients { secret, connections, .. } = clients;
             let _ = context.connection_limit.set(ConnectionLimit::new(secret, connections, slot.number(), most));
         }
-        let adopting = match sessions(&context, owners, worker_slot) {
-            Some(sessions) => {
-                let address = sessions.own_address();
-                let _ = context.sessions.set(sessions);
-                Some(Adopting::start(context.clone(), &address)?)
-            }
-            None => None,
-        };
+        if let Some(sessions) = sessions(&context, owners, worker_slot) {
+            let _ = context.sessions.set(sessions);
+        }
         if let Some(fields) =
             responders.iter().map(|responder| responder.delegation_fields()).find(|fields| !fields.is_empty())
         {
@@ -103,17 +99,20 @@ impl Parts {
         let dispatcher = Arc::new(Dispatcher::new(context.clone(), runners, worker_slot, endpoints.clone()));
         let Chosen { executor, greenlets } = executors::make(kind, &dispatcher, &application)?;
         let guard = Arc::new(Guard::new(context.clone(), application.clone()));
+        let accounting = Accounting::new(context.clone(), application.clone(), worker_slot, endpoints)?;
+        let mut accepting = Accepting::new(
+            context.clone(),
+            application.clone(),
+            guard.clone(),
+            sockets,
+            worker_slot,
+            needs_application,
+        )?;
+        // At last, since it starts a thread.
+        accepting.adopt_from(adopting(&context, &*application));
         Ok(Self {
-            accepting: Accepting::new(
-                context.clone(),
-                application.clone(),
-                guard.clone(),
-                sockets,
-                worker_slot,
-                needs_application,
-                adopting,
-            )?,
-            accounting: Accounting::new(context.clone(), application.clone(), worker_slot, endpoints)?,
+            accepting,
+            accounting,
             publishing: Publishing::new(worker_slot),
             responders: responders::in_order(&context, &dispatcher, executor.clone(), clients, responders),
             greenlets,
@@ -129,8 +128,80 @@ impl Parts {
     }
 }
 
+/// Takes what other workers pass from now on. `None`: they pass nothing here, or cannot.
+fn adopting(context: &Arc<Context>, application: &dyn Application) -> Option<Arc<Adopting>> {
+    let sessions = context.sessions.get()?;
+    match Adopting::start(context.clone(), &sessions.own_address()) {
+        Ok(adopting) => Some(adopting),
+        Err(fault) => {
+            // It still passes requests to others.
+            sessions.leave();
+            let text = format!(
+                "--sticky: this worker cannot take requests from other workers, so sessions that it opens may fail; \
+                 restart it: {fault}"
+            );
+            application.log(Level::Warning, &text);
+            None
+        }
+    }
+}
+
 /// What this worker knows of sessions. `None`: requests are not passed.
 fn sessions(context: &Context, owners: Option<Owners>, slot: Option<WorkerSlot>) -> Option<Sessions> {
     let (name, owners) = (context.config.sticky.as_deref()?, owners?);
     Some(Sessions::new(name, owners, owners.join(slot?.number())?))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use tailrace_http::request_head::Span;
+    use tailrace_observe::level::Level;
+    use tailrace_observe::scoreboard::Scoreboard;
+    use tailrace_os::passing;
+
+    use super::{adopting, sessions};
+    use crate::config::Config;
+    use crate::connection::context::Context;
+    use crate::executor::application::Application;
+    use crate::executor::inline;
+    use crate::executor::turn::Turn;
+    use crate::request::Request;
+    use crate::sticky::owners::Owners;
+
+    #[derive(Default)]
+    struct Log(Mutex<Vec<String>>);
+
+    impl Application for Log {
+        fn enter(&self, _: &mut Turn<'_>) {}
+
+        fn grow(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn log(&self, _: Level, message: &str) {
+            self.0.lock().unwrap().push(message.to_owned());
+        }
+    }
+
+    #[test]
+    fn a_worker_whose_name_is_taken_starts_and_says_so() {
+        let config = Config { sticky: Some(String::from("sid")), ..Config::default() };
+        let context = Arc::new(Context::new(config, inline::POLICY, Arc::default()).unwrap());
+        let board = Scoreboard::new(2, 1).unwrap();
+        let owners = Owners::new(2).unwrap();
+        let [own, other] = [0, 1].map(|slot| sessions(&context, Some(owners), board.worker_slot(slot)).unwrap());
+        let _taken = passing::listen_at(&own.own_address()).unwrap();
+        let own = context.sessions.get_or_init(|| own);
+        let log = Log::default();
+        assert!(adopting(&context, &log).is_none());
+        assert!(log.0.lock().unwrap()[0].contains("cannot take requests from other workers"));
+        own.note_response(&Request::default(), 200, br#"0{"sid":"a"}"#, || 0);
+        let mut request = Request { bytes: b"sid=a".to_vec(), ..Request::default() };
+        request.head.query = Some(Span { start: 0, end: 5 });
+        assert!(other.other_owner(&request, || 0).is_none(), "its sessions are not passed to it");
+    }
 }

@@ -11,8 +11,8 @@ use tailrace_http::peer::Peer;
 use tailrace_os::socket::{self, Io};
 use tailrace_os::{clock, passing, poll};
 
-/// Maximum size of what was read, in bytes: a larger request stays where it is.
-pub(crate) const MAX_READ: usize = 16 << 20;
+/// Maximum size of what was read, in bytes: a larger request stays where it is. Socket.IO sends up to 1 MB at once.
+pub(crate) const MAX_READ: usize = 1 << 20;
 /// Messages up to this size fit in the buffer of a socket; others are in a file in memory.
 const INLINE: usize = 64 * 1024;
 /// How long the sender may take from connecting to sending: it does one after the other.
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const PREFIX: usize = 4;
 
 /// A connection on its way.
-pub(crate) struct Passed {
+pub(crate) struct PassedConnection {
     /// Its peer without a PROXY header.
     pub(crate) direct_peer: Peer,
     /// Its peer according to that header. `None`: it had none.
@@ -33,7 +33,7 @@ pub(crate) struct Passed {
     pub(crate) read: Vec<u8>,
 }
 
-impl Passed {
+impl PassedConnection {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; PREFIX];
         bytes.extend_from_slice(&(self.direct_peer.listener as u32).to_le_bytes());
@@ -94,10 +94,16 @@ impl Passed {
 }
 
 /// The connection that a worker passes on this socket, which was accepted. Waits for it. `None`: the sender has kept it,
-/// or is no worker.
-pub(crate) fn receive(from: BorrowedFd<'_>) -> Option<(OwnedFd, Passed)> {
-    if passing::peer_user(from).ok()? != passing::own_user() {
-        return None;
+/// or is no worker. `no_room`: called while this process has no descriptors for it.
+///
+/// # Errors
+/// The sender has passed it, but it cannot be taken.
+pub(crate) fn receive(
+    from: BorrowedFd<'_>,
+    no_room: impl Fn(io::Error),
+) -> io::Result<Option<(OwnedFd, PassedConnection)>> {
+    if passing::peer_user(from)? != passing::own_user() {
+        return Ok(None);
     }
     if !poll::wait_readable(from, ARRIVAL) {
         // What the sender has not sent until now it cannot send any more, and keeps.
@@ -107,9 +113,12 @@ pub(crate) fn receive(from: BorrowedFd<'_>) -> Option<(OwnedFd, Passed)> {
     let until = clock::now() + ROOM;
     let mut descriptors = loop {
         match passing::peek_descriptors(from) {
-            Some(descriptors) => break descriptors,
-            None if clock::now() >= until => return None,
-            None => clock::sleep(LOOK),
+            Ok(descriptors) => break descriptors,
+            Err(fault) if clock::now() >= until => return Err(fault),
+            Err(fault) => {
+                no_room(fault);
+                clock::sleep(LOOK);
+            }
         }
     };
     let mut bytes = vec![0; PREFIX + INLINE];
@@ -119,8 +128,8 @@ pub(crate) fn receive(from: BorrowedFd<'_>) -> Option<(OwnedFd, Passed)> {
             bytes.first_chunk().filter(|_| filled >= PREFIX).map(|length| u32::from_le_bytes(*length) as usize);
         match length {
             Some(0) => {
-                let file = descriptors.pop()?;
-                bytes = passing::bytes_of(file, MAX_READ + INLINE).ok()?;
+                let file = descriptors.pop().ok_or(ErrorKind::InvalidData)?;
+                bytes = passing::bytes_of(file, MAX_READ + INLINE)?;
                 break;
             }
             Some(length) if filled == PREFIX + length => {
@@ -129,13 +138,15 @@ pub(crate) fn receive(from: BorrowedFd<'_>) -> Option<(OwnedFd, Passed)> {
             }
             _ => {}
         }
-        match socket::receive(from, bytes.get_mut(filled..)?) {
+        match socket::receive(from, bytes.get_mut(filled..).unwrap_or_default()) {
             Io::Moved(count) => filled += count,
-            Io::WouldBlock | Io::End | Io::Broken => return None,
+            // The sender keeps what it could not send whole.
+            Io::WouldBlock | Io::End => return Ok(None),
+            Io::Broken => return Err(ErrorKind::ConnectionReset.into()),
         }
     }
-    let [connection] = <[OwnedFd; 1]>::try_from(descriptors).ok()?;
-    Some((connection, Passed::decode(bytes)?))
+    let [connection] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| ErrorKind::InvalidData)?;
+    Ok(Some((connection, PassedConnection::decode(bytes).ok_or(ErrorKind::InvalidData)?)))
 }
 
 #[cfg(test)]
@@ -149,12 +160,12 @@ mod tests {
     use tailrace_os::passing;
     use tailrace_os::socket;
 
-    use super::{INLINE, MAX_READ, Passed, receive};
+    use super::{INLINE, MAX_READ, PassedConnection, receive};
 
-    fn passed(read: Vec<u8>) -> Passed {
+    fn passed(read: Vec<u8>) -> PassedConnection {
         let direct_peer = Peer::of_socket(Some("[2001:db8::1]:80".parse().unwrap()), 3);
         let header_peer = Some(Peer { client: Some("192.0.2.1:5".parse().unwrap()), ..direct_peer });
-        Passed { direct_peer, header_peer, read }
+        PassedConnection { direct_peer, header_peer, read }
     }
 
     #[test]
@@ -167,7 +178,7 @@ mod tests {
             sent.send(name.as_bytes(), ours.as_fd()).unwrap();
             drop(ours);
             let accepted = socket::accept(listener.as_fd()).unwrap().unwrap().0;
-            let (connection, got) = receive(accepted.as_fd()).unwrap();
+            let (connection, got) = receive(accepted.as_fd(), |_| {}).unwrap().unwrap();
             assert_eq!((got.direct_peer, got.header_peer), (sent.direct_peer, sent.header_peer));
             assert_eq!(got.read, sent.read);
             UnixStream::from(connection).write_all(b"there").unwrap();
@@ -175,8 +186,8 @@ mod tests {
             client.read_to_string(&mut all).unwrap();
             assert_eq!(all, "there");
         }
-        let unix = Passed { direct_peer: Peer::of_socket(None, 0), header_peer: None, read: b"GET".to_vec() };
-        let got = Passed::decode(unix.encode()).unwrap();
+        let unix = PassedConnection { direct_peer: Peer::of_socket(None, 0), header_peer: None, read: b"GET".to_vec() };
+        let got = PassedConnection::decode(unix.encode()).unwrap();
         assert_eq!((got.direct_peer, got.header_peer, got.read), (unix.direct_peer, None, unix.read));
     }
 
@@ -192,9 +203,9 @@ mod tests {
         assert_eq!(fault.kind(), std::io::ErrorKind::ConnectionRefused);
         // What waits already is taken.
         let accepted = socket::accept(listener.as_fd()).unwrap().unwrap().0;
-        assert!(receive(accepted.as_fd()).is_some());
+        assert!(receive(accepted.as_fd(), |_| {}).unwrap().is_some());
         let accepted = socket::accept(listener.as_fd()).unwrap().unwrap().0;
-        assert!(receive(accepted.as_fd()).is_none());
+        assert!(receive(accepted.as_fd(), |_| {}).unwrap().is_none());
         assert!(passing::send(early.as_fd(), b"late", &[]).is_err());
         assert!(!matches!(socket::accept(listener.as_fd()), Ok(Some(_))));
     }
@@ -209,9 +220,14 @@ mod tests {
         let half = &bytes[..bytes.len() / 2];
         passing::send(ours.as_fd(), half, &[connection.as_fd()]).unwrap();
         drop(ours);
-        assert!(receive(theirs.as_fd()).is_none());
+        assert!(receive(theirs.as_fd(), |_| {}).unwrap().is_none());
+        // Whole, but its file is too large: that is lost, not kept.
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let file = passing::file_with(&vec![0; MAX_READ + INLINE + 1]).unwrap();
+        passing::send(ours.as_fd(), &[0; 4], &[connection.as_fd(), file.as_fd()]).unwrap();
+        assert!(receive(theirs.as_fd(), |_| {}).is_err());
         for length in 4..bytes.len() - 16 {
-            assert!(Passed::decode(bytes[..length].to_vec()).is_none(), "{length}");
+            assert!(PassedConnection::decode(bytes[..length].to_vec()).is_none(), "{length}");
         }
     }
 }
