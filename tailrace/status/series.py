@@ -13,7 +13,7 @@ from tailrace.status import counts
 from tailrace.status.counts import Histogram
 from tailrace.status.snapshot import Snapshot
 from tailrace.status.state import STATES
-from tailrace.status.table import OF_HOLDER, OF_SNAPSHOT, Metric
+from tailrace.status.table import OF_BUS, OF_HOLDER, OF_SNAPSHOT, Metric
 
 
 class Series(NamedTuple):
@@ -36,6 +36,9 @@ def of_holder(held: Mapping[str, Any]) -> Iterator[Series]:
     for metric in OF_HOLDER:
         found = held[metric.key]
         yield Series(metric, found if metric.label else {"": found})
+    if held["bus"] is not None:
+        for metric in OF_BUS:
+            yield Series(metric, {"": held["bus"][metric.key]})
 
 
 def _sources(taken: Snapshot) -> Mapping[str, Mapping[str, Any]]:

@@ -92,6 +92,23 @@ OF_HOLDER: Final = (
         "See [held connections](status-json.md#held-connections).",
     ),
 )
+# Of what servers share by `--publish-bus`.
+OF_BUS: Final = (
+    Metric("bus", "holder", GAUGE, "connected", "", "tailrace_bus_connected", "1 if events can be sent and received."),
+    Metric("bus", "holder", GAUGE, "servers", "", "tailrace_bus_servers", "Other servers seen within 15 seconds."),
+    Metric(
+        *("bus", "holder", COUNTER, "published", "", "tailrace_bus_published"),
+        "Publications of this server for other servers.",
+    ),
+    Metric("bus", "holder", GAUGE, "waiting", "", "tailrace_bus_waiting", "Publications that wait to be sent."),
+    Metric(
+        *("bus", "holder", COUNTER, "received", "", "tailrace_bus_received"), "Publications of other servers received."
+    ),
+    Metric(
+        *("bus", "holder", COUNTER, "lost", "", "tailrace_bus_lost"),
+        "Publications of other servers that could not be sent again.",
+    ),
+)
 RESIDENT: Final = Metric(
     *("memory", "", GAUGE, "", "", "tailrace_workers_resident_memory_bytes"),
     "Total resident memory of the workers; a shared page counts once per worker.",
@@ -118,7 +135,7 @@ TRACES: Final = Metric(
 )
 # Those of a snapshot, in the order of `/metrics`.
 OF_SNAPSHOT: Final = (*_OF_MASTER, *(Metric(*row) for row in METRICS))
-TABLE: Final = (INFO, *OF_SNAPSHOT, *OF_HOLDER, RESIDENT, PROPORTIONAL, EXPIRY, REFUSED, TRACES)
+TABLE: Final = (INFO, *OF_SNAPSHOT, *OF_HOLDER, *OF_BUS, RESIDENT, PROPORTIONAL, EXPIRY, REFUSED, TRACES)
 # Those with a key in `counters` and `totals` of `/status.json`.
 FIGURES: Final = tuple(metric for metric in TABLE if metric.source == "counters")
 # Counters of these.

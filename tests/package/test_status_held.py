@@ -26,6 +26,7 @@ FIGURES = {
     "waiting_bytes": 0,
     "closed": {"complete": 1, "left": 5},
     "largest": [["news", 2], ["orders", 1]],
+    "bus": None,
 }
 
 
@@ -126,16 +127,18 @@ def test_the_core_gives_every_figure_that_a_metric_has():
     with listener:
         listener.bind(f"\0{name}")
         listener.listen()
-        made = Holder(listener.fileno(), b"nowhere", write_timeout=5.0, client_connections=0)
+        made = Holder(listener.fileno(), b"nowhere", write_timeout=5.0, client_connections=0, has_bus=True)
     made.start()
     try:
         found = Reader().read(told(holder=os.getpid(), holder_address=name))
     finally:
         made.stop(1.0)
     assert set(found) == {*FIGURES, "pid", "age_seconds"}
-    assert {metric.key for metric in table.OF_HOLDER} == set(FIGURES) - {"largest"}
+    assert {metric.key for metric in table.OF_HOLDER} == set(FIGURES) - {"largest", "bus"}
+    assert {metric.key for metric in table.OF_BUS} == set(found["bus"])
     assert (found["connections"], found["published"], found["largest"]) == (0, 0, [])
     page = (Path(__file__).resolve().parents[2] / "docs/reference/status-json.md").read_text()
-    _, _, described = page.partition("<!-- closed -->\n")
-    keys = re.findall(r"^\| `(\w+)` \|", described.partition("\n\n")[0], re.MULTILINE)
-    assert sorted(keys) == sorted(found["closed"])
+    for key in ("closed", "bus"):
+        _, _, described = page.partition(f"<!-- {key} -->\n")
+        keys = re.findall(r"^\| `(\w+)` \|", described.partition("\n\n")[0], re.MULTILINE)
+        assert sorted(keys) == sorted(found[key])

@@ -18,7 +18,7 @@ from tailrace._tailrace import Scoreboard
 from tailrace.status import counts, held, metrics, pages, series, snapshot
 from tailrace.status.memory import Memory
 from tailrace.status.statsd import Lines
-from tailrace.status.table import FIGURES, OF_HOLDER, PROPORTIONAL, TABLE
+from tailrace.status.table import FIGURES, OF_BUS, OF_HOLDER, PROPORTIONAL, TABLE
 from tailrace.system.addresses import parse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,6 +113,7 @@ def holder(monkeypatch):
         **{metric.key: 5 for metric in OF_HOLDER},
         "closed": {"complete": 1, "left": 6},
         "largest": [{"channel": "a\nb", "connections": 4}],
+        "bus": {metric.key: 5 for metric in OF_BUS},
     }
     monkeypatch.setattr(held.Reader, "read", lambda reader, state: said if state.holder else None)
     return said

@@ -113,6 +113,7 @@ function drawHeld({ held }, samples) {
     ["held_channels", "channels", count(held.channels)],
     ...rates.map(([key, name, value]) => [key, name, value === null ? "–" : rate(value)]),
     ...(named.length ? [["held_largest", "largest", `${named.join(", ")}${more}`]] : []),
+    ...(held.bus ? [["held_bus", "other servers", ...(held.bus.connected ? [count(held.bus.servers)] : ["not connected", "warn"])]] : []),
     ...(held.age_seconds > SILENT ? [["held_silent", "no answer for", roughly(held.age_seconds), "warn"]] : []),
   ]);
 }
