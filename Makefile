@@ -17,7 +17,7 @@ OTHER_PYTHONS ?= 3.10 3.12 3.13
 # Versions whose wheel is tested only if an interpreter is installed.
 UNTRIED_PYTHONS ?= 3.14
 
-TEST_PACKAGES := ab=apache2-utils apache2=apache2-bin apxs=apache2-dev bpftrace=bpftrace caddy=caddy chromium=chromium curl=curl gdb=gdb docker-compose=docker-compose haproxy=haproxy httperf=httperf ip=iproute2 nginx=nginx-light /usr/lib/postgresql=postgresql readelf=binutils strace=strace systemd-analyze=systemd tmux=tmux wrk=wrk
+TEST_PACKAGES := ab=apache2-utils apache2=apache2-bin apxs=apache2-dev bpftrace=bpftrace caddy=caddy chromium=chromium curl=curl gdb=gdb docker-compose=docker-compose haproxy=haproxy httperf=httperf ip=iproute2 nginx=nginx-light /usr/lib/postgresql=postgresql readelf=binutils redis-server=redis-server strace=strace systemd-analyze=systemd tmux=tmux wrk=wrk
 BENCH_PACKAGES := apache2=apache2-bin apxs=apache2-dev curl=curl haproxy=haproxy nginx=nginx-light strace=strace wrk=wrk /usr/include/ev.h=libev-dev
 
 # Shows what a command says only when it fails.

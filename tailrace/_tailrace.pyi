@@ -160,11 +160,13 @@ def permit_tracing(by: int, /) -> None:
 class Holder:
     """Holds connections without threads. Any thread."""
 
-    def __new__(cls, descriptor: int, application: bytes, *, write_timeout: float, client_connections: int) -> Holder:
+    def __new__(
+        cls, descriptor: int, application: bytes, *, write_timeout: float, client_connections: int, has_bus: bool
+    ) -> Holder:
         """descriptor: of the UNIX socket, which listens, where it is passed connections; it is duplicated.
         application: the abstract address where requests of the application are made. write_timeout: seconds for which
-        a client may accept nothing. client_connections: how many one client may have; 0: any number. Raises OSError,
-        ValueError."""
+        a client may accept nothing. client_connections: how many one client may have; 0: any number. has_bus: a
+        further process sends publications to other servers. Raises OSError, ValueError."""
 
     def take_over(self, address: bytes, /) -> int:
         """Takes over everything from the holder at this abstract address; how many connections that were. Raises

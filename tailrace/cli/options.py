@@ -39,6 +39,7 @@ from tailrace.cli.option import (
     PlatformVariable,
     option,
 )
+from tailrace.system import bus_address
 
 
 def _is_url(raw: str) -> bool:
@@ -86,6 +87,11 @@ def _sticky(raw: str) -> str:
     kind, _, name = raw.partition(":")
     if kind != "query" or not re.fullmatch(r"[A-Za-z0-9._~-]{1,64}", name):
         raise ValueError("must be query: and the name of a parameter, such as query:sid")
+    return raw
+
+
+def _bus(raw: str) -> str:
+    bus_address.parse(raw)
     return raw
 
 
@@ -327,6 +333,22 @@ class OptionValues:
             "events](guides/server-sent-events.md)."
         ),
         example=["127.0.0.1:5561"],
+    )
+    publish_bus: str | None = option(
+        values.text("URL", check=_bus),
+        None,
+        "Share published events with other servers, through this Redis or PostgreSQL.",
+        ADDRESSES,
+        details=(
+            "The URL is `redis://`, `rediss://` (TLS) or `postgresql://`. An event published on one server reaches the "
+            "clients of all servers with the same URL. `?channel=NAME` separates sites that use the same service. "
+            "Anyone who can write to the service can publish, so protect it. Set a URL with a password as "
+            "`TAILRACE_PUBLISH_BUS`, since other users can see command lines; `tailrace config` prints it. Needs "
+            "`pip install 'tailrace[redis]'` or `pip install 'tailrace[postgresql]'`. See [Server-sent "
+            "events](guides/server-sent-events.md)."
+        ),
+        example="redis://127.0.0.1:6379",
+        absent=_OF_A_MASTER,
     )
     umask: int | None = option(
         values.octal(),

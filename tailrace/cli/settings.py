@@ -43,6 +43,8 @@ _ALL_TRUSTED: Final = (
 )
 # An error shows at most this many characters of a wrong value.
 _MAX_SHOWN: Final = 200
+# A URL that may have a password.
+_WITH_PASSWORD: Final = re.compile(r"(://)(?=.*(?:@|password)).*(?=['\"])", re.DOTALL)
 _NAMES: Final = {name: name for name in BY_NAME}
 _VARIABLES: Final = {option.variable: option.name for option in OPTIONS} | {CONFIG_VARIABLE: "config"}
 # Kubernetes sets these variables in every container of a namespace that has a service called "tailrace" or
@@ -260,6 +262,8 @@ def _read(option: Option, raw: object, place: str) -> Any:
         return option.kind.read(raw)
     except ValueError as error:
         shown = repr(", ".join(map(str, raw)) if isinstance(raw, (list, tuple)) else raw)
+        # It may end in the log.
+        shown = _WITH_PASSWORD.sub(r"\1...", shown)
         if len(shown) > _MAX_SHOWN:
             shown = f"{shown[:_MAX_SHOWN]}..."
         raise ConfigError(f"{place} {shown}: {error}") from None

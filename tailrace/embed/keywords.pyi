@@ -182,6 +182,9 @@ class RunKeywords(Keywords, total=False):
     debug: bool
     """Serve on one thread and show tracebacks in the browser, for development."""
 
+    publish_bus: str | None
+    """Share published events with other servers, through this Redis or PostgreSQL."""
+
     umask: int | str | None
     """File mode creation mask. Default: inherited from the parent process."""
 

@@ -14,6 +14,7 @@ import signal
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from tailrace.errors import denial
 from tailrace.logs import log
 from tailrace.master.plan import FIRST_DELAY, LONGEST_DELAY
 from tailrace.master.workers import Ending
@@ -64,9 +65,12 @@ class Process:
             with contextlib.suppress(OSError):
                 os.write(self.line, b".")
 
-    def tell(self) -> None:
-        """Has it finish its requests, and end."""
+    def tell(self, more: bytes = b"") -> None:
+        """Has it finish its requests, and end. more: what it is to know."""
         if self.line >= 0:
+            if more:
+                with contextlib.suppress(OSError):
+                    os.write(self.line, more)
             forks.forget(self.line)
             os.close(self.line)
             self.line = -1
@@ -109,6 +113,68 @@ class Process:
             forks.forget(self.handle)
             os.close(self.handle)
             self.handle = -1
+
+
+class Supervised:
+    """A process that is replaced when it has ended. name: for the log."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.process: Process | None = None
+        self.backoff = Backoff()
+
+    @property
+    def pid(self) -> int:
+        """0: there is none."""
+        return 0 if self.process is None else self.process.pid
+
+    def descriptors(self) -> list[int]:
+        """Descriptors to wait for: readable when the process has ended."""
+        return [self.process.handle] if self.process else []
+
+    def wake_at(self) -> float | None:
+        """When one may be forked; None: one lives."""
+        return self.backoff.at if self.process is None else None
+
+    def reap(self, now: float) -> tuple[Process, Ending] | None:
+        """The process that has ended, and how. None: it lives, or there is none."""
+        process = self.process
+        if process is None or (ending := process.reap()) is None:
+            return None
+        self.backoff.ended(process.began, now)
+        self.process = None
+        return process, ending
+
+    def is_due(self, now: float) -> bool:
+        """Whether one may be forked: there is none, and the last one has not failed just now."""
+        return self.process is None and now >= self.backoff.at
+
+    def fork(
+        self, work: Callable[[int, int, Collection[int]], None], now: float, *, grace: float, stays: bool = False
+    ) -> Process | None:
+        """Forks one: see `fork`. None: that has failed, and is in the log."""
+        try:
+            self.process = fork(work, now, grace=grace, stays=stays)
+        except OSError as error:
+            log.logger.error("cannot fork %s: %s; trying again", self._name, denial(error))
+            self.backoff.ended(now, now)
+        return self.process
+
+    def reopen_logs(self) -> None:
+        """Has it open the files of its log again, after a rotation."""
+        if self.process is not None:
+            self.process.reopen_logs()
+
+    def end(self) -> None:
+        """Ends it."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.end()
+
+    def forked(self) -> None:
+        """In another process of this server: closes what is the master's."""
+        if self.process is not None:
+            self.process.close()
 
 
 def fork(

@@ -18,10 +18,9 @@ from tailrace._tailrace import Certificates, Scoreboard
 from tailrace.cli import envfile
 from tailrace.cli.sampler import sampling
 from tailrace.cli.server_settings import ServerSettings
-from tailrace.errors import BindError, denial
+from tailrace.errors import BindError
 from tailrace.logs import log
-from tailrace.master import companion
-from tailrace.master.companion import Backoff, Process
+from tailrace.master.companion import Process, Supervised
 from tailrace.master.workers import Booting, Hung, Killed, Serving, Worker
 from tailrace.status import state, tracing
 from tailrace.status.state import SharedState, State, WorkerState
@@ -54,8 +53,7 @@ class Status:
         self._shared: SharedState | None = None
         # The last state did not fit.
         self._is_full = False
-        self._process: Process | None = None
-        self._backoff = Backoff()
+        self._supervised = Supervised("the status process")
         self._was_announced = False
 
     @property
@@ -65,11 +63,11 @@ class Status:
 
     def descriptors(self) -> list[int]:
         """Descriptors to wait for: readable when the process has ended."""
-        return [self._process.handle] if self._process else []
+        return self._supervised.descriptors()
 
     def wake_at(self) -> float | None:
         """When a process is to be forked; None: one lives, or there is nothing to tell it yet."""
-        return self._backoff.at if self._process is None and self._shared is not None else None
+        return self._supervised.wake_at() if self._shared is not None else None
 
     def publish(self, told: State, places: int) -> None:
         """Tells the process the state."""
@@ -91,34 +89,28 @@ class Status:
 
         in_child: called in the process; closes what is the master's.
         """
-        if self._process is not None and (ending := self._process.reap()) is not None:
-            self._backoff.ended(self._process.began, now)
-            log.logger.error("the status process (pid %d) %s; replacing it", self._process.pid, ending)
-            self._process = None
-        if self._process is None and self._shared is not None and now >= self._backoff.at:
-            try:
-                self._process = self._fork(self._shared, board, now, in_child)
-            except OSError as error:
-                log.logger.error("cannot fork the status process: %s; trying again", denial(error))
-                self._backoff.ended(now, now)
-            else:
-                if not self._was_announced:
-                    from tailrace.stacks import pyspy
+        if ended := self._supervised.reap(now):
+            log.logger.error("the status process (pid %d) %s; replacing it", ended[0].pid, ended[1])
+        if self._shared is None or not self._supervised.is_due(now):
+            return
+        process = self._fork(self._shared, board, now, in_child)
+        if process is None or self._was_announced:
+            return
+        from tailrace.stacks import pyspy
 
-                    self._was_announced = True
-                    for name, listener in self._listeners.items():
-                        url = listener.shown.removeprefix("http://" if name == "haproxy-agent" else "")
-                        lacks = _NO_STACKS if name == "status" and pyspy.program() is None else ""
-                        log.logger.info("%s on %s (process %d)%s", name, url, self._process.pid, lacks)
-                    if self._otlp_endpoint is not None:
-                        log.logger.info("traces to %s (process %d)", self._otlp_endpoint, self._process.pid)
+        self._was_announced = True
+        for name, listener in self._listeners.items():
+            url = listener.shown.removeprefix("http://" if name == "haproxy-agent" else "")
+            lacks = _NO_STACKS if name == "status" and pyspy.program() is None else ""
+            log.logger.info("%s on %s (process %d)%s", name, url, process.pid, lacks)
+        if self._otlp_endpoint is not None:
+            log.logger.info("traces to %s (process %d)", self._otlp_endpoint, process.pid)
 
     def reopen_logs(self) -> None:
         """Has the process open the files of its log again, after a rotation."""
-        if self._process is not None:
-            self._process.reopen_logs()
+        self._supervised.reopen_logs()
 
-    def _fork(self, shared: SharedState, board: Scoreboard, now: float, in_child: Callable[[], None]) -> Process:
+    def _fork(self, shared: SharedState, board: Scoreboard, now: float, in_child: Callable[[], None]) -> Process | None:
         # Here, since a server without a status process does not need it, and before the fork, for further processes.
         from tailrace.status import main
 
@@ -132,7 +124,7 @@ class Status:
 
         exports = self._otlp_endpoint is not None
         grace = 2 * main.GRACE + (tracing.LAST + _SLACK) * exports
-        return companion.fork(work, now, grace=grace, stays=exports)
+        return self._supervised.fork(work, now, grace=grace, stays=exports)
 
     def let_go(self) -> Process | None:
         """The successor answers from now on. The process that is to be reaped once it has ended; None: there is none.
@@ -142,24 +134,21 @@ class Status:
         for listener in self.listeners:
             listener.leave_file()
             listener.close()
-        process, self._process, self._shared = self._process, None, None
+        process, self._supervised.process, self._shared = self._supervised.process, None, None
         if process is not None:
             process.stop_answering()
         return process
 
     def close(self) -> None:
         """Ends the process, and the listening."""
-        if self._process is not None:
-            self._process.end()
-            self._process = None
+        self._supervised.end()
         self._shared = None
         for listener in self.listeners:
             listener.close()
 
     def forked(self) -> None:
         """In a worker: closes what is the master's."""
-        if self._process is not None:
-            self._process.close()
+        self._supervised.forked()
         for listener in self.listeners:
             listener.socket.close()
 

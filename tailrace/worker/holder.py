@@ -43,7 +43,7 @@ def work(
     try:
         companion.begin("holder", settings.app or "", master, mask)
         open_files.raise_limit()
-        made = _make(sockets, settings)
+        made = _make(sockets, settings, has_bus=settings.publish_bus is not None)
         sockets.close()
         if takes_over:
             _take_over(made, sockets)
@@ -71,19 +71,25 @@ def _take_over(made: Holder, sockets: holding.Sockets) -> None:
         log.logger.info("%s taken over", log.counted(count, "held connection"))
 
 
-def _make(sockets: holding.Sockets, settings: ServerSettings) -> Holder:
+def _make(sockets: holding.Sockets, settings: ServerSettings, *, has_bus: bool) -> Holder:
     return Holder(
         sockets.holder.fileno(),
         sockets.application_address,
         write_timeout=settings.write_timeout,
         client_connections=settings.max_connections_per_client,
+        has_bus=has_bus,
     )
 
 
 def note_missing(settings: ServerSettings, error: OSError) -> None:
     """No socket can be opened for held connections, as in a service that may use only AF_INET. A server that holds none
     starts without it. Raises ConfigError if an option needs it."""
-    for option, value in (("publish-bind", settings.publish_bind), ("websocket-events", settings.websocket_events)):
+    needing = {
+        "publish-bind": settings.publish_bind,
+        "publish-bus": settings.publish_bus,
+        "websocket-events": settings.websocket_events,
+    }
+    for option, value in needing.items():
         if value:
             raise ConfigError(f"--{option}: cannot open a UNIX socket for held connections: {denial(error)}") from None
     log.logger.warning("cannot open a UNIX socket, so connections cannot be held: %s", denial(error))
@@ -100,7 +106,7 @@ def in_thread(settings: ServerSettings) -> Iterator[holding.Sockets | None]:
         yield None
         return
     try:
-        made = _make(sockets, settings)
+        made = _make(sockets, settings, has_bus=False)
         sockets.holder.close()
         made.start()
         try:

@@ -4,16 +4,19 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tailrace_os::passing;
 use tailrace_os::socket::{self, Io};
 
+use crate::bus::Bus;
 use crate::message::{Kind, MAX_MESSAGE};
 
 /// Descriptors that may wait for their messages: a read ends with those of one message.
 const MAX_WAITING: usize = 8 * passing::MAX_DESCRIPTORS;
 
+/// How long another process may take for a message.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes that a process may leave unread that listens to a channel.
 const MAX_UNREAD: usize = 16 << 20;
 
@@ -32,10 +35,20 @@ pub(crate) struct Control {
     pub(crate) since: Instant,
     /// A complete message has come.
     pub(crate) has_spoken: bool,
-    /// The channel that the other process listens to. `None`: it is to say something soon.
-    pub(crate) channel: Option<String>,
+    pub(crate) role: Role,
     /// What it has not been sent yet.
     unread: Unread,
+}
+
+/// What the other process is to do.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It is to say something soon.
+    Speaker,
+    /// It is sent what is published in raw form on this channel.
+    Listener(String),
+    /// It is sent the documents after this number.
+    Bus(u64),
 }
 
 /// Messages that a socket has not accepted.
@@ -47,6 +60,13 @@ struct Unread {
     bytes: usize,
 }
 
+impl Unread {
+    fn push(&mut self, message: &Arc<[u8]>) {
+        self.bytes += message.len();
+        self.messages.push_back(message.clone());
+    }
+}
+
 impl Control {
     pub(crate) fn new(socket: OwnedFd, since: Instant) -> Self {
         Self {
@@ -55,7 +75,7 @@ impl Control {
             descriptors: Vec::new(),
             since,
             has_spoken: false,
-            channel: None,
+            role: Role::Speaker,
             unread: Unread::default(),
         }
     }
@@ -112,16 +132,37 @@ impl Control {
         Ok(Some(Received { kind, content, descriptor: descriptors.pop() }))
     }
 
+    /// When it has been silent for too long. `None`: it may be.
+    pub(crate) fn expires_at(&self) -> Option<Instant> {
+        (self.role == Role::Speaker).then_some(self.since + PATIENCE)
+    }
+
+    /// Sends documents of the bus, if that is for this process, as many as the socket accepts.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub(crate) fn feed(&mut self, bus: &mut Bus) -> io::Result<()> {
+        self.flush()?;
+        while let Role::Bus(has) = &mut self.role
+            && self.unread.messages.is_empty()
+            && let Some((number, document)) = bus.next(*has)
+        {
+            *has = number;
+            self.unread.push(&document);
+            self.flush()?;
+        }
+        Ok(())
+    }
+
     /// Sends a message to a process that listens, now or as soon as it has read what was sent before.
     ///
     /// # Errors
     /// It is gone, or has not read for too long.
     pub(crate) fn send(&mut self, message: &Arc<[u8]>) -> io::Result<()> {
-        self.unread.bytes += message.len();
+        self.unread.push(message);
         if self.unread.bytes > MAX_UNREAD {
             return Err(io::Error::other(format!("it has not read {MAX_UNREAD} bytes")));
         }
-        self.unread.messages.push_back(message.clone());
         self.flush()
     }
 

@@ -24,9 +24,10 @@ use tailrace_os::poll;
 use tailrace_os::random;
 use tailrace_os::socket;
 
+use crate::bus::Bus;
 use crate::call::{Answer, Call, Farewell, Recipient};
 use crate::channels::{Channels, Entry, Member, ReplayLimits};
-use crate::control::{Control, Received};
+use crate::control::{Control, Received, Role};
 use crate::events::Event;
 use crate::held::{Counts, Gathered, Held, Left, Outcome, Reason, State};
 use crate::message::{self, Hold, Kind, Opening};
@@ -52,8 +53,6 @@ const ATTEMPTS: u32 = 5;
 const AT_ONCE: usize = 500;
 /// Connections that are accepted before other events are looked at.
 const ACCEPTED: usize = 64;
-/// How long another process may take for a message.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a client may accept nothing of the end of its response.
 const LAST_BYTES: Duration = Duration::from_secs(5);
 /// How often a connection that cannot be kept alive now is tried again.
@@ -78,6 +77,8 @@ pub struct Limits {
     pub connections_per_client: usize,
     /// How long a client may accept nothing.
     pub write_timeout: Duration,
+    /// Publications are sent to other servers as well.
+    pub has_bus: bool,
 }
 
 /// Stops a holder from another thread.
@@ -137,6 +138,9 @@ pub struct Holder {
     controls: Slab<Control>,
     /// The last of them that have sent no message yet.
     silent: Vec<usize>,
+    /// What other servers get, if there are some.
+    bus: Option<Bus>,
+    bus_lines: OnceAMinute,
     by_client: HashMap<IpAddr, usize>,
     /// Those that are to be sent something.
     listed: VecDeque<usize>,
@@ -190,6 +194,8 @@ impl Holder {
             held: Slab::new(),
             controls: Slab::new(),
             silent: Vec::new(),
+            bus: limits.has_bus.then(|| Bus::new(limits.replay)),
+            bus_lines: OnceAMinute::default(),
             by_client: HashMap::new(),
             listed: VecDeque::new(),
             gathered: Gathered::default(),
@@ -284,13 +290,13 @@ impl Holder {
         if !self.listed.is_empty() || !self.failed.is_empty() || !self.again.is_empty() {
             return Some(Duration::ZERO);
         }
-        let waiting = self.controls.iter().filter(|(_, control)| control.channel.is_none());
-        let controls = waiting.map(|(_, control)| control.since + PATIENCE).min();
+        let controls = self.controls.iter().filter_map(|(_, control)| control.expires_at()).min();
         let timer = self.timers.first().map(|(at, _, _)| *at);
         let call = self.calls.iter().map(|(_, call)| call.since + CALL_TIMEOUT).min();
         let passes = self.next.as_ref().map(|(_, at)| *at);
         let expiry = self.channels.expires_at();
-        let at = [controls, timer, expiry, call, passes, self.ends_at].into_iter().flatten().min()?;
+        let bus = self.bus.as_ref().and_then(Bus::expires_at);
+        let at = [controls, timer, expiry, bus, call, passes, self.ends_at].into_iter().flatten().min()?;
         // A millisecond more, so that it is past the time.
         Some(at.saturating_duration_since(clock::now()) + Duration::from_millis(1))
     }
@@ -349,24 +355,40 @@ impl Holder {
                         }
                         return;
                     }
-                    if message.kind == Kind::Listen {
-                        let control = &mut self.controls[key];
-                        control.channel = Some(String::from_utf8_lossy(&message.content).into_owned());
-                        let _ = control.answer(b"+");
-                        continue;
-                    }
-                    if let Some(answer) = self.handle(message, now) {
-                        // One that does not read it has ended.
-                        let _ = self.controls[key].answer(answer.as_bytes());
+                    match message.kind {
+                        Kind::Listen => {
+                            let control = &mut self.controls[key];
+                            control.role = Role::Listener(String::from_utf8_lossy(&message.content).into_owned());
+                            let _ = control.answer(b"+");
+                        }
+                        Kind::Bus => {
+                            if !self.join_bus(key, &message.content) {
+                                self.forget_control(key);
+                                return;
+                            }
+                        }
+                        _ => {
+                            if let Some(answer) = self.handle(message, now) {
+                                // One that does not read it has ended.
+                                let _ = self.controls[key].answer(answer.as_bytes());
+                            }
+                        }
                     }
                 }
                 // The socket may accept more. That it is broken is an event of its own.
-                Ok(None) => return drop(self.controls[key].flush()),
+                Ok(None) => {
+                    let control = &mut self.controls[key];
+                    let _ = match &mut self.bus {
+                        Some(bus) => control.feed(bus),
+                        None => control.flush(),
+                    };
+                    return;
+                }
                 Err(fault) => {
                     if fault.kind() != ErrorKind::UnexpectedEof {
                         (self.log)(Level::Warning, &format!("the holder discarded an invalid message: {fault}"));
                     }
-                    self.controls.remove(key);
+                    self.forget_control(key);
                     return;
                 }
             }
@@ -388,16 +410,25 @@ impl Holder {
             }
             Kind::Publish => Some(match publication::parse(&content) {
                 Ok(publications) => {
-                    for publication in publications {
-                        self.publish(publication, now);
-                    }
+                    self.publish_all(publications, now);
+                    self.send_on(&content, now);
                     String::from("+")
                 }
                 Err(fault) => format!("-{fault}"),
             }),
             Kind::Figures => Some(self.figures().to_string()),
-            // Only the next holder is sent these.
-            Kind::Listen | Kind::TakeOver | Kind::Kept | Kind::Held | Kind::Complete | Kind::InFile => None,
+            Kind::Document => {
+                self.publish_of_other(&content, now);
+                None
+            }
+            Kind::BusFigures => {
+                if let Some(bus) = &mut self.bus {
+                    bus.report(Some(&content));
+                }
+                None
+            }
+            // These are handled before, or only the next holder is sent them.
+            Kind::Listen | Kind::Bus | Kind::TakeOver | Kind::Kept | Kind::Held | Kind::Complete | Kind::InFile => None,
         }
     }
 
@@ -416,6 +447,7 @@ impl Holder {
             "waiting_bytes": self.waiting_bytes,
             "closed": closed,
             "largest": self.channels.largest(LARGEST),
+            "bus": self.bus.as_ref().map(Bus::figures),
         })
     }
 
@@ -851,8 +883,7 @@ impl Holder {
             }
         };
         let at = Reason::ALL.iter().position(|(known, _)| *known == reason).unwrap_or_default();
-        let now = u64::try_from(clock::since(self.began).as_millis()).unwrap_or(u64::MAX);
-        if self.lines[at].may_log(now) {
+        if self.lines[at].may_log(self.millis()) {
             (self.log)(Level::Warning, &format!("{request}: a held connection was closed: {why}"));
         }
     }
@@ -870,6 +901,9 @@ impl Holder {
 
     fn expire(&mut self, now: Instant) {
         self.channels.expire(now);
+        if let Some(bus) = &mut self.bus {
+            bus.expire(now);
+        }
         self.account_for_dropped(now);
         while let Some((at, key, serial)) = self.timers.first().copied().filter(|(at, _, _)| *at <= now) {
             self.timers.remove(&(at, key, serial));
@@ -901,11 +935,71 @@ impl Holder {
         for key in overdue.collect::<Vec<_>>() {
             self.end_call(key, Err(ErrorKind::TimedOut.into()));
         }
-        let late = self.controls.iter().filter(|(_, each)| each.channel.is_none() && each.since + PATIENCE <= now);
-        let late: Vec<_> = late.map(|(key, _)| key).collect();
-        for key in late {
-            self.controls.remove(key);
+        self.controls.retain(|_, control| control.expires_at().is_none_or(|at| at > now));
+    }
+
+    /// Another process has ended.
+    fn forget_control(&mut self, key: usize) {
+        let control = self.controls.remove(key);
+        if let (Role::Bus(_), Some(bus)) = (control.role, &mut self.bus) {
+            bus.report(None);
         }
+    }
+
+    /// Another process sends documents to other servers, and has those up to the number in this content. False: it does
+    /// not read.
+    fn join_bus(&mut self, key: usize, content: &[u8]) -> bool {
+        let Some(bus) = &mut self.bus else { return true };
+        let (after, greeting) = bus.greeting(content);
+        let control = &mut self.controls[key];
+        control.role = match control.role {
+            // What it has asked for before is still on its way.
+            Role::Bus(has) => Role::Bus(after.min(has)),
+            _ => Role::Bus(after),
+        };
+        control.send(&greeting).and_then(|()| control.feed(bus)).is_ok()
+    }
+
+    /// Has other servers get a document of this one.
+    fn send_on(&mut self, document: &[u8], now: Instant) {
+        let Some(bus) = &mut self.bus else { return };
+        bus.add(document, now);
+        for (_, control) in &mut self.controls {
+            // That it is broken is an event of its own.
+            let _ = control.feed(bus);
+        }
+    }
+
+    /// Publishes a document of another server.
+    fn publish_of_other(&mut self, content: &[u8], now: Instant) {
+        let Some(bus) = &mut self.bus else { return };
+        let parsed = match bus.hear(content) {
+            Ok(None) => return,
+            Ok(Some(document)) => publication::parse(document),
+            Err(fault) => Err(fault.to_string()),
+        };
+        match parsed {
+            Ok(publications) => self.publish_all(publications, now),
+            Err(fault) => {
+                if self.bus_lines.may_log(self.millis()) {
+                    (self.log)(
+                        Level::Warning,
+                        &format!("--publish-bus: an invalid publication was discarded: {fault}"),
+                    );
+                }
+            }
+        }
+    }
+
+    fn publish_all(&mut self, publications: Vec<Publication>, now: Instant) {
+        for publication in publications {
+            self.publish(publication, now);
+        }
+    }
+
+    /// Milliseconds since the start.
+    fn millis(&self) -> u64 {
+        u64::try_from(clock::since(self.began).as_millis()).unwrap_or(u64::MAX)
     }
 
     fn publish(&mut self, mut publication: Publication, now: Instant) {
@@ -932,7 +1026,7 @@ impl Holder {
         let log = &self.log;
         let message: Arc<[u8]> = message::encode(Kind::Listen, raw).into();
         self.controls.retain(|_, control| {
-            if control.channel.as_deref() != Some(channel) {
+            if !matches!(&control.role, Role::Listener(name) if name == channel) {
                 return true;
             }
             let sent = control.send(&message);
@@ -974,7 +1068,7 @@ impl Holder {
         self.shared.poller.forget(Some(self.listener.as_fd()));
         self.shared.poller.forget(Some(next.socket()));
         // What other processes have begun to say. Those that listen come back to the next holder.
-        self.controls.retain(|_, control| control.channel.is_none());
+        self.controls.retain(|_, control| control.role == Role::Speaker);
         let keys: Vec<_> = self.controls.iter().map(|(key, _)| key).collect();
         let until = now + DRAIN;
         for key in keys {
@@ -1033,6 +1127,11 @@ impl Holder {
             let kept = Kept { number: entry.number, age_millis, dropped, publication };
             send(Kind::Kept, &message::content_of(&kept)?, None)?;
         }
+        if let Some(bus) = &self.bus {
+            for (kind, content) in bus.portable()? {
+                send(kind, &content, None)?;
+            }
+        }
         for (_, held) in &self.held {
             let since_millis = u64::try_from(now.saturating_duration_since(held.since).as_millis()).unwrap_or(u64::MAX);
             let passed = Passed { state: held.portable(&self.channels), since_millis, last: self.channels.last() };
@@ -1067,6 +1166,7 @@ impl Holder {
             self.timers.clear();
             self.waiting_bytes = 0;
             self.channels = Channels::new(self.limits.replay);
+            self.bus = self.bus.is_some().then(|| Bus::new(self.limits.replay));
         }
         taken
     }
@@ -1105,6 +1205,11 @@ impl Holder {
                     held.is_taken_over = true;
                     held.take_pending();
                     self.register(held, None, now);
+                }
+                (Kind::Bus | Kind::Document, _) => {
+                    if let Some(bus) = &mut self.bus {
+                        bus.restore(kind, &content, now)?;
+                    }
                 }
                 (Kind::Complete, _) => {
                     // If it has stopped waiting, it has kept everything.

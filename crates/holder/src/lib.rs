@@ -2,8 +2,9 @@
 //!
 //! The order of the files: what an application asks for ([`grip`]) travels with its connection in a [`message`], through
 //! `control`, to the `holder`. What is published ([`publication`]) is kept in `channels`, and sent to each `held`
-//! connection.
+//! connection; the `bus` has what other servers are to get.
 
+mod bus;
 mod call;
 mod channels;
 mod control;

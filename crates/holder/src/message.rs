@@ -16,6 +16,8 @@ use crate::grip::Instructions;
 
 /// Maximum size of a message, in bytes. That of a WebSocket, for the next holder, has what its client has not read.
 pub const MAX_MESSAGE: usize = 16 << 20;
+/// Length of the head of a message: its length and its kind.
+pub(crate) const HEAD: usize = 5;
 /// Messages up to this size fit in the buffer of a socket.
 const INLINE: usize = 64 * 1024;
 
@@ -33,6 +35,13 @@ pub enum Kind {
     /// The sender is sent what is published in raw form on the channel with this name, each as a message of this kind, until
     /// it closes its connection or does not read.
     Listen,
+    /// The sender sends documents to other servers, and brings theirs: it is told where it is to begin, and is sent
+    /// documents after the number in the content. For the next holder: the state of the bus.
+    Bus,
+    /// A document for, or of, another server: `NAME NUMBER` in its first line. There is no answer.
+    Document,
+    /// The figures of the bus, in JSON.
+    BusFigures,
     /// The sender is the next holder: it gets everything.
     TakeOver,
     /// A publication that is kept, for the next holder.
@@ -46,12 +55,15 @@ pub enum Kind {
     InFile,
 }
 
-const KINDS: [(Kind, u8); 10] = [
+const KINDS: [(Kind, u8); 13] = [
     (Kind::Hold, b'H'),
     (Kind::WebSocket, b'W'),
     (Kind::Publish, b'P'),
     (Kind::Figures, b'F'),
     (Kind::Listen, b'L'),
+    (Kind::Bus, b'B'),
+    (Kind::Document, b'D'),
+    (Kind::BusFigures, b'S'),
     (Kind::TakeOver, b'T'),
     (Kind::Kept, b'K'),
     (Kind::Held, b'C'),
@@ -169,7 +181,7 @@ pub struct Hold {
 /// The bytes of a message.
 #[must_use]
 pub fn encode(kind: Kind, content: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(content.len() + 5);
+    let mut bytes = Vec::with_capacity(content.len() + HEAD);
     bytes.extend_from_slice(&u32::try_from(content.len() + 1).unwrap_or(u32::MAX).to_le_bytes());
     bytes.push(kind.byte());
     bytes.extend_from_slice(content);

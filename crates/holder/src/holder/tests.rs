@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use tailrace_os::socket::{self, Io};
 use tailrace_os::{clock, passing};
 
 use super::{Holder, LAST_BYTES, Limits, MAX_CALLS, MAX_WAITING, RETRY_TIMER};
@@ -640,4 +641,51 @@ fn a_process_that_has_connected_before_is_heard_before_the_next_one() {
     case.holder.accept(clock::now());
     case.holder.flush();
     assert!(received(&client).ends_with("1\r\n1\r\n1\r\n2\r\n"));
+}
+
+#[test]
+fn the_process_of_the_bus_is_sent_what_is_published_here_and_brings_what_others_publish() {
+    let mut case = Case::new(Limits { has_bus: true, ..Limits::default() });
+    let client = case.client(&STREAM, b"");
+    let bus = passing::connect_to(&case.name).unwrap();
+    let say = |case: &mut Case, kind, content: &[u8]| {
+        message::send(bus.as_fd(), kind, content, None).unwrap();
+        case.holder.accept(clock::now());
+        let keys: Vec<_> = case.holder.controls.iter().map(|(key, _)| key as u64).collect();
+        keys.into_iter().for_each(|key| case.holder.control_event(key, clock::now()));
+    };
+    let told = || {
+        let mut bytes = [0; 8192];
+        let Io::Moved(count) = socket::receive(bus.as_fd(), &mut bytes) else { return String::new() };
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    };
+    let publish = |case: &mut Case, text: &str| {
+        let other = passing::connect_to(&case.name).unwrap();
+        message::send(other.as_fd(), Kind::Publish, document(text).as_bytes(), None).unwrap();
+        case.holder.accept(clock::now());
+        case.holder.flush();
+    };
+    publish(&mut case, "early");
+    say(&mut case, Kind::Bus, b"");
+    let greeted = told();
+    assert!(greeted.contains(r#""after":0"#) && greeted.contains(" 1\n") && greeted.contains("early"), "{greeted}");
+    // It may be silent for longer than one that publishes.
+    case.holder.expire(clock::now() + Duration::from_secs(60));
+    publish(&mut case, "ours");
+    assert!(told().contains(" 2\n"));
+    say(&mut case, Kind::Document, format!("x 1\n{}", document("theirs")).as_bytes());
+    say(&mut case, Kind::Document, format!("x 1\n{}", document("theirs")).as_bytes());
+    say(&mut case, Kind::Document, b"x 2\nnonsense");
+    say(&mut case, Kind::BusFigures, br#"{"connected": true, "servers": 1, "lost": 0, "sent": 2, "heard": {"x": 2}}"#);
+    case.holder.flush();
+    let all = received(&client);
+    assert_eq!((all.matches("ours").count(), all.matches("theirs").count()), (1, 1), "{all}");
+    assert_eq!(told(), "", "what others publish is not sent back");
+    assert_eq!(case.lines.lock().unwrap().len(), 1);
+    let figures = case.holder.figures();
+    assert_eq!((&figures["bus"]["connected"], &figures["bus"]["received"]), (&true.into(), &2.into()));
+    // It asks for the first one again.
+    say(&mut case, Kind::Bus, b"0");
+    let again = told();
+    assert!(again.contains("early") && again.contains("ours"), "{again}");
 }

@@ -29,14 +29,21 @@ pub(crate) struct PythonHolder {
 impl PythonHolder {
     /// descriptor: of the UNIX socket, which listens, where it is passed connections; it is duplicated. application: the
     /// abstract address where requests of the application are made. write_timeout: seconds
-    /// for which a client may accept nothing. client_connections: how many one client may have; 0: any number. Raises OSError,
-    /// ValueError.
+    /// for which a client may accept nothing. client_connections: how many one client may have; 0: any number. has_bus: a
+    /// further process sends publications to other servers. Raises OSError, ValueError.
     #[new]
-    #[pyo3(signature = (descriptor, application, *, write_timeout, client_connections))]
-    fn new(descriptor: RawFd, application: Vec<u8>, write_timeout: f64, client_connections: usize) -> PyResult<Self> {
+    #[pyo3(signature = (descriptor, application, *, write_timeout, client_connections, has_bus))]
+    fn new(
+        descriptor: RawFd,
+        application: Vec<u8>,
+        write_timeout: f64,
+        client_connections: usize,
+        has_bus: bool,
+    ) -> PyResult<Self> {
         let limits = Limits {
             write_timeout: seconds(write_timeout)?,
             connections_per_client: client_connections,
+            has_bus,
             ..Limits::default()
         };
         let log: Log = Box::new(|level, message| Python::attach(|py| log::log(py, level, message, None)));
