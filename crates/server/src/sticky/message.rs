@@ -140,8 +140,12 @@ pub(crate) fn receive(
         }
         match socket::receive(from, bytes.get_mut(filled..).unwrap_or_default()) {
             Io::Moved(count) => filled += count,
+            // The kernel hands over what is larger than about 48 KiB in parts. After this, the rest is here, or the sender
+            // cannot send it any more.
+            Io::WouldBlock if poll::wait_readable(from, ARRIVAL) => {}
+            Io::WouldBlock => socket::end_receiving(from),
             // The sender keeps what it could not send whole.
-            Io::WouldBlock | Io::End => return Ok(None),
+            Io::End => return Ok(None),
             Io::Broken => return Err(ErrorKind::ConnectionReset.into()),
         }
     }
@@ -208,6 +212,27 @@ mod tests {
         assert!(receive(accepted.as_fd(), |_| {}).unwrap().is_none());
         assert!(passing::send(early.as_fd(), b"late", &[]).is_err());
         assert!(!matches!(socket::accept(listener.as_fd()), Ok(Some(_))));
+    }
+
+    #[test]
+    fn a_message_that_comes_in_two_parts_is_taken() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (connection, _client) = UnixStream::pair().unwrap();
+        let mut bytes = passed(vec![b'x'; 60_000]).encode();
+        let length = (bytes.len() - 4) as u32;
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        passing::send(ours.as_fd(), &bytes[..48_000], &[connection.as_fd()]).unwrap();
+        let rest = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            passing::send(ours.as_fd(), &bytes[48_000..], &[]).unwrap();
+        });
+        assert_eq!(receive(theirs.as_fd(), |_| {}).unwrap().unwrap().1.read.len(), 60_000);
+        rest.join().unwrap();
+        // The rest never comes.
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        passing::send(ours.as_fd(), &[1; 5], &[connection.as_fd()]).unwrap();
+        assert!(receive(theirs.as_fd(), |_| {}).unwrap().is_none());
+        assert!(passing::send(ours.as_fd(), b"late", &[]).is_err());
     }
 
     #[test]
