@@ -167,7 +167,7 @@ fn read(item: &Value) -> Result<Publication, String> {
         raw: formats.get("raw").map(raw).transpose()?,
     };
     if ["http-stream", "http-response", "ws-message", "raw"].iter().all(|format| formats.get(format).is_none()) {
-        return Err(String::from("it has none of the formats http-stream, http-response and ws-message"));
+        return Err(String::from("it has none of the formats http-stream, http-response, ws-message and raw"));
     }
     Ok(read)
 }
