@@ -1,7 +1,8 @@
 """`tailrace.socketio.Manager`: what one worker emits reaches the Socket.IO clients of all workers, without Redis.
 
 For python-socketio, and so Flask-SocketIO, in its modes "threading" and "gevent". Messages go through the process that
-holds connections. They are not kept: what is emitted while that process is replaced may be lost.
+holds connections. It does not store them, so messages that are emitted while it is replaced may be lost. With
+`--publish-bus`, they also reach the workers of other servers.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _PAUSE: Final = 0.2
 class Manager(PubSubManager):  # type: ignore[misc]
     """The client manager of a Socket.IO server: `SocketIO(app, client_manager=Manager())`.
 
-    channel: applications on one server that must not hear each other have different ones. write_only: only emits, for
-    programs outside a server, such as task queues. to: where these publish, an address of `--publish-bind`; see
-    `tailrace.publish`. If a message cannot be published, this is logged, and only clients of its own worker get it;
-    with write_only, PublishError is raised.
+    channel: use a different channel for each application on a server, so that they do not receive each other's
+    messages. write_only: only emit, for programs outside a server, such as task queues. to: the address of
+    `--publish-bind` to which these programs publish; see `tailrace.publish`. If a message cannot be published, an error
+    is logged, and only clients of the same worker get the message. With write_only, PublishError is raised.
     """
 
     name = "tailrace"
@@ -50,7 +51,7 @@ class Manager(PubSubManager):  # type: ignore[misc]
         self._logged = -_LOG_PAUSE
 
     def initialize(self) -> None:
-        """Begins to listen. The server calls it when its first client connects."""
+        """Starts listening. The Socket.IO server calls it when its first client connects."""
         # With --preload, all workers are copies of one process.
         self.host_id = uuid.uuid4().hex
         super().initialize()
@@ -65,7 +66,7 @@ class Manager(PubSubManager):  # type: ignore[misc]
         except PublishError as error:
             if self.write_only:
                 raise
-            log.logger.error("Socket.IO: the clients of other workers miss a message: %s", error)
+            log.logger.error("Socket.IO: clients of other workers did not get a message: %s", error)
 
     def _listen(self) -> Iterator[dict[str, Any]]:
         fault = ""
@@ -74,25 +75,31 @@ class Manager(PubSubManager):  # type: ignore[misc]
                 with self._connection() as holder:
                     if fault:
                         log.logger.warning(
-                            "Socket.IO: this worker hears the others again; it may have missed messages (%s)", fault
+                            "Socket.IO: this worker receives messages from other workers again, but may have missed "
+                            "some (%s)",
+                            fault,
                         )
                     fault = ""
                     yield from filter(None, map(self._decoded, _messages(holder)))
-                fault = "the process that holds connections has ended"
+                fault = "the process that holds connections exited"
             except OSError as error:
                 if not fault:
-                    log.logger.error("Socket.IO: this worker does not hear the others, and tries again: %s", error)
+                    log.logger.error(
+                        "Socket.IO: this worker cannot receive messages from other workers: %s; trying again", error
+                    )
                 fault = str(error)
             self.server.sleep(_PAUSE)
 
     def _decoded(self, message: bytes) -> dict[str, Any] | None:
-        """A message of a manager. Of bytes, python-socketio before 5.14 would load a pickle (CVE-2025-61765)."""
+        """A message from a manager. python-socketio before 5.14 would unpickle bytes (CVE-2025-61765)."""
         with contextlib.suppress(ValueError, RecursionError):
             if isinstance(found := json.loads(message), dict):
                 return found
         if time.monotonic() - self._logged >= _LOG_PAUSE:
             self._logged = time.monotonic()
-            log.logger.warning("Socket.IO: skipped a message on channel %r that no Manager has sent", self.channel)
+            log.logger.warning(
+                "Socket.IO: skipped a message on channel %r that was not sent by a Manager", self.channel
+            )
         return None
 
     @contextlib.contextmanager
@@ -106,7 +113,7 @@ class Manager(PubSubManager):  # type: ignore[misc]
             holder.connect(b"\0" + known[0].holder_address)
             holder.sendall(struct.pack("<I", len(channel) + 1) + _LISTEN + channel)
             if holder.recv(1) != b"+":
-                raise ConnectionResetError("the process that holds connections has ended")
+                raise ConnectionResetError("the process that holds connections exited")
             holder.settimeout(None)
             yield holder
 

@@ -77,7 +77,7 @@ def work(address: Address, holder: bytes, name: str, line: int, master: int, mas
         try:
             made = [services.connection(address) for _ in range(2)]
         except ServiceError as error:
-            log.logger.error("--publish-bus: %s: %s; correct it, and restart the server", address.shown, error)
+            log.logger.error("--publish-bus: %s: %s; fix this and restart the server", address.shown, error)
             poll.poll()
             os._exit(0)
         bus = _Bus(address, holder, *made)
@@ -203,7 +203,7 @@ class _Bus:
                     with self._lock:
                         self._holder, self._greeting = holder, outgoing.greeting
             elif not outgoing.name and not ready:
-                raise TimeoutError("it did not answer")
+                raise TimeoutError(f"no reply within {_HOLDER_TIMEOUT:.0f} s")
             with self._lock:
                 batch += self._requests.values()
                 self._requests.clear()
@@ -250,7 +250,7 @@ class _Bus:
                 messages = self._receiver.receive(_TICK)
                 now = time.monotonic()
                 if now - heard_at > _DEAF and self._sends.works:
-                    raise ServiceError("what this server sends does not come back")
+                    raise ServiceError("this server does not receive its own messages")
             except ServiceError as error:
                 self._receiver.close()
                 self._hears.failed(str(error))
@@ -290,11 +290,11 @@ class _Bus:
                 self._request(f"A{name}", number)
             if count := self._lost.due(order.lost - lost, now):
                 log.logger.error(
-                    "--publish-bus: %s of other servers lost: they could not be sent again",
+                    "--publish-bus: %s from other servers lost, because they could not be resent",
                     log.counted(count, "publication"),
                 )
             if count := self._ignored.due(0, now):
-                log.logger.warning("--publish-bus: %s ignored: not of Tailrace", log.counted(count, "more message"))
+                log.logger.warning("--publish-bus: %s from other programs ignored", log.counted(count, "more message"))
             _give(holder, delivered)
             if now >= told_at + _TICK or order.lost > lost:
                 self._tell(order)
@@ -313,7 +313,11 @@ class _Bus:
         name, numbers = (form[2].decode(), [int(word) for word in form[3].split()]) if form else ("", [])
         if len(numbers) != _NUMBERS.get(kind):
             if self._ignored.due(1, now):
-                log.logger.warning("--publish-bus: a message of another program was ignored: %r", message[:100])
+                log.logger.warning(
+                    "--publish-bus: a message from another program was ignored: %r; to separate programs, append "
+                    "?channel=NAME to the URL",
+                    message[:100],
+                )
         elif kind == b"A":
             if name == own:
                 self._send_again(numbers[0], now)
@@ -415,7 +419,7 @@ class _Outgoing:
     def _note(self, number: int) -> None:
         if number > self.last + 1:
             log.logger.error(
-                "--publish-bus: %s lost: too old, or too much, before they could be sent",
+                "--publish-bus: %s lost: over the age or memory limit before they could be sent",
                 log.counted(number - self.last - 1, "publication"),
             )
         self.last = max(self.last, number)

@@ -135,7 +135,7 @@ class PostgreSQL:
             given = conninfo.conninfo_to_dict(address.url)
         except psycopg.Error:
             # It would quote a part of the URL, and so perhaps of the password.
-            raise ServiceError("libpq does not accept this URL") from None
+            raise ServiceError("libpq cannot parse this URL") from None
         # A service that is gone is noticed.
         self._parameters: dict[str, Any] = {
             "connect_timeout": _TIMEOUT,

@@ -86,7 +86,7 @@ def _events_path(raw: str) -> str:
 def _sticky(raw: str) -> str:
     kind, _, name = raw.partition(":")
     if kind != "query" or not re.fullmatch(r"[A-Za-z0-9._~-]{1,64}", name):
-        raise ValueError("must be query: and the name of a parameter, such as query:sid")
+        raise ValueError("must be query: followed by a parameter name, such as query:sid")
     return raw
 
 
@@ -337,15 +337,16 @@ class OptionValues:
     publish_bus: str | None = option(
         values.text("URL", check=_bus),
         None,
-        "Share published events with other servers, through this Redis or PostgreSQL.",
+        "Share published events with other servers through Redis, Valkey or PostgreSQL at this URL.",
         ADDRESSES,
         details=(
-            "The URL is `redis://`, `rediss://` (TLS) or `postgresql://`. An event published on one server reaches the "
-            "clients of all servers with the same URL. `?channel=NAME` separates sites that use the same service. "
-            "Anyone who can write to the service can publish, so protect it. Set a URL with a password as "
-            "`TAILRACE_PUBLISH_BUS`, since other users can see command lines; `tailrace config` prints it. Needs "
-            "`pip install 'tailrace[redis]'` or `pip install 'tailrace[postgresql]'`. See [Server-sent "
-            "events](guides/server-sent-events.md)."
+            "The URL begins with `redis://`, `rediss://` (TLS) or `postgresql://`. An event published on one server "
+            "reaches the clients of all servers with the same URL. To separate sites that use the same service, append "
+            "`?channel=NAME`. Anyone who can write to the service can publish, so protect it. If the URL contains a "
+            "password, set it as `TAILRACE_PUBLISH_BUS`, because other users can see command lines. `tailrace config` "
+            "prints the URL with its password. Requires `pip install 'tailrace[redis]'` or `pip install "
+            "'tailrace[postgresql]'`. See [Share events between "
+            "servers](guides/server-sent-events.md#share-events-between-servers)."
         ),
         example="redis://127.0.0.1:6379",
         absent=_OF_A_MASTER,
@@ -455,14 +456,14 @@ class OptionValues:
     sticky: str | None = option(
         values.text("query:NAME", check=_sticky),
         None,
-        "Keep each Socket.IO or Engine.IO session on one worker, by this query parameter: query:sid.",
+        "Send all requests of a Socket.IO session to the same worker, by this query parameter: query:sid.",
         PROCESSES,
         details=(
-            "A response with status 200 that begins like that of Engine.IO, with a member of this name "
-            '(`0{"sid":"..."`), opens a session; other protocols are not recognized. Later requests with that value in '
-            "their query string go to the worker that sent it: another worker that receives one passes it on with its "
-            "connection. Requests over HTTPS cannot be passed, so terminate TLS in a proxy in front. When a worker is "
-            "replaced, its sessions end. See [Socket.IO](guides/socketio.md)."
+            "A session opens with a response that has status 200 and begins like an Engine.IO handshake with this name "
+            '(`0{"sid":"..."`). Other protocols are not recognized. If another worker receives a later request with '
+            "that value in its query string, it passes the connection to the worker that opened the session. "
+            "Connections that Tailrace encrypts cannot be passed, so terminate TLS in a proxy in front. When a worker "
+            "is replaced, its sessions end. See [Socket.IO](guides/socketio.md)."
         ),
         core="sticky",
         example="query:sid",

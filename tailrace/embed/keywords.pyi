@@ -183,7 +183,7 @@ class RunKeywords(Keywords, total=False):
     """Serve on one thread and show tracebacks in the browser, for development."""
 
     publish_bus: str | None
-    """Share published events with other servers, through this Redis or PostgreSQL."""
+    """Share published events with other servers through Redis, Valkey or PostgreSQL at this URL."""
 
     umask: int | str | None
     """File mode creation mask. Default: inherited from the parent process."""
@@ -192,7 +192,7 @@ class RunKeywords(Keywords, total=False):
     """Number of worker processes. auto: one per available CPU."""
 
     sticky: str | None
-    """Keep each Socket.IO or Engine.IO session on one worker, by this query parameter: query:sid."""
+    """Send all requests of a Socket.IO session to the same worker, by this query parameter: query:sid."""
 
     warmup: str | Sequence[str]
     """Request this path in each new worker before it accepts requests. Repeatable."""

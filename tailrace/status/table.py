@@ -95,18 +95,19 @@ OF_HOLDER: Final = (
 # Of what servers share by `--publish-bus`.
 OF_BUS: Final = (
     Metric("bus", "holder", GAUGE, "connected", "", "tailrace_bus_connected", "1 if events can be sent and received."),
-    Metric("bus", "holder", GAUGE, "servers", "", "tailrace_bus_servers", "Other servers seen within 15 seconds."),
+    Metric("bus", "holder", GAUGE, "servers", "", "tailrace_bus_servers", "Other servers seen in the last 15 s."),
     Metric(
         *("bus", "holder", COUNTER, "published", "", "tailrace_bus_published"),
-        "Publications of this server for other servers.",
+        "Publications made on this server.",
     ),
-    Metric("bus", "holder", GAUGE, "waiting", "", "tailrace_bus_waiting", "Publications that wait to be sent."),
+    Metric("bus", "holder", GAUGE, "waiting", "", "tailrace_bus_waiting", "Publications waiting to be sent."),
     Metric(
-        *("bus", "holder", COUNTER, "received", "", "tailrace_bus_received"), "Publications of other servers received."
+        *("bus", "holder", COUNTER, "received", "", "tailrace_bus_received"),
+        "Publications received from other servers.",
     ),
     Metric(
         *("bus", "holder", COUNTER, "lost", "", "tailrace_bus_lost"),
-        "Publications of other servers that could not be sent again.",
+        "Publications from other servers that were missed and could not be resent.",
     ),
 )
 RESIDENT: Final = Metric(

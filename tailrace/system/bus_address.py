@@ -14,7 +14,7 @@ _CHANNEL: Final = "channel"
 _DEFAULT: Final = "tailrace"
 # What PostgreSQL keeps of a name.
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,63}")
-_INVALID: Final = "it is not a valid URL; in a password, write / @ : % as %2F %40 %3A %25"
+_INVALID: Final = "not a valid URL; in a password, write / @ : % as %2F %40 %3A %25"
 # In a URL, `%` begins two hexadecimal digits.
 _STRAY: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -45,11 +45,11 @@ def parse(text: str) -> Address:
     if "@" in parts.path or _STRAY.search(text):
         raise ValueError(_INVALID)
     if not place and package == "redis":
-        raise ValueError("it has no host; write redis://localhost:6379")
+        raise ValueError("the URL has no host; write, for example, redis://localhost:6379")
     query = parse_qsl(parts.query, keep_blank_values=True)
     channel = dict(query).get(_CHANNEL, _DEFAULT)
     if not _NAME.fullmatch(channel):
-        raise ValueError("channel= must have 1 to 63 letters, digits, and characters of _.:-")
+        raise ValueError("channel= must have 1 to 63 characters: letters, digits and _.:-")
     # libpq does not read `+` as a space.
     rest = urlencode([(name, value) for name, value in query if name != _CHANNEL], quote_via=quote)
     # urlunsplit would make `postgresql:///name` another URL.

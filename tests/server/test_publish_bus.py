@@ -237,7 +237,7 @@ def test_messages_of_other_programs_are_ignored(tmp_path, service):
             publish(publishes, item("n", "data: x\n\n"))
             assert stream.data(1) == ["x"]
         if isinstance(service, Redis):
-            assert second.log.count("a message of another program was ignored") == 1
+            assert second.log.count("a message from another program was ignored") == 1
         assert of_bus(second)["lost"] == 0
 
 

@@ -53,7 +53,7 @@ const EXPLANATIONS = {
   held_published: "Events published per second, on all channels.",
   held_delivered: "Events sent to held connections, per second. An event counts once per connection.",
   held_largest: "The channels with the most held connections, each with its number of connections.",
-  held_bus: "Servers that share events with this one (--publish-bus).",
+  held_bus: "Other servers that share events with this one, seen in the last 15 s (--publish-bus).",
   held_silent: "Time since the holder, the process with the held connections, last answered. Its last figures are shown.",
 
   restarts: "Workers that were replaced, or failed to load, by reason.",
