@@ -345,20 +345,34 @@ def free_descriptors(pid):
     return itertools.filterfalse(used.__contains__, itertools.count())
 
 
+@contextlib.contextmanager
+def at_others(url, owner, count):
+    """Clients with connections to workers but this one, which closes some of its own when it has no descriptors."""
+    found = []
+    with contextlib.ExitStack() as stack:
+        while len(found) < count:
+            made = stack.enter_context(requests.Session())
+            if int(made.get(f"{url}/pid", timeout=30).text) != owner:
+                found.append(made)
+            else:
+                made.close()
+        yield found
+
+
 def test_a_worker_without_descriptors_takes_what_was_passed_when_it_has_some():
     with served() as server:
         session = Session(server.url)
         owner = session.call("pid")
         before = resource.prlimit(owner, resource.RLIMIT_NOFILE)
-        # One number is free: that of the connection of the other worker, and none for what it passes.
-        most = list(itertools.islice(free_descriptors(owner), 2))[1]
 
-        def ask(_):
-            return requests.get(f"{server.url}/pid?sid={session.sid}", timeout=30).text
+        def ask(at_another):
+            return at_another.get(f"{server.url}/pid?sid={session.sid}", timeout=30).text
 
-        with ThreadPoolExecutor(12) as pool:
+        with at_others(server.url, owner, 12) as sessions, ThreadPoolExecutor(12) as pool:
+            # One number is free: that of the connection of the other worker, and none for what it passes.
+            most = list(itertools.islice(free_descriptors(owner), 2))[1]
             resource.prlimit(owner, resource.RLIMIT_NOFILE, (most, before[1]))
-            asked = [pool.submit(ask, number) for number in range(12)]
+            asked = [pool.submit(ask, each) for each in sessions]
             time.sleep(0.5)
             resource.prlimit(owner, resource.RLIMIT_NOFILE, before)
             assert {each.result() for each in asked} == {str(owner)}
@@ -369,18 +383,20 @@ def test_a_draining_worker_without_descriptors_takes_what_waits():
         session = Session(server.url)
         owner = session.call("pid")
         before = resource.prlimit(owner, resource.RLIMIT_NOFILE)
-        most = next(free_descriptors(owner))
 
-        def ask(_):
-            return requests.get(f"{server.url}/pid?sid={session.sid}", timeout=30).text
+        def ask(at_another):
+            return at_another.get(f"{server.url}/pid?sid={session.sid}", timeout=30).text
 
-        with ThreadPoolExecutor(12) as pool:
+        with at_others(server.url, owner, 12) as sessions, ThreadPoolExecutor(12) as pool:
+            most = next(free_descriptors(owner))
             resource.prlimit(owner, resource.RLIMIT_NOFILE, (most, before[1]))
-            asked = [pool.submit(ask, number) for number in range(12)]
+            asked = [pool.submit(ask, each) for each in sessions]
             time.sleep(0.5)
             os.kill(owner, signal.SIGTERM)
             time.sleep(0.5)
-            resource.prlimit(owner, resource.RLIMIT_NOFILE, before)
+            # It may have taken all, and ended.
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(owner, resource.RLIMIT_NOFILE, before)
             assert {each.result() for each in asked} == {str(owner)}
 
 
