@@ -26,6 +26,7 @@ from frameworks.process import nginx
 from harness import packets
 from harness.addresses import Address, free_address
 from harness.encrypted import authority
+from harness.redis import Redis
 from harness.server import APPS, Server, children
 from harness.status import document
 from server.probes import eventually
@@ -470,6 +471,25 @@ def test_what_no_manager_has_sent_is_skipped_and_logged():
         assert server.logged("skipped a message on channel 'socketio' that was not sent by a Manager")
         # Each worker that listens says so once.
         assert server.log.count("skipped a message") <= WORKERS
+
+
+def test_a_manager_reaches_the_clients_of_other_servers():
+    publish = free_address()
+    with (
+        Redis() as redis,
+        served("--publish-bind", publish.bind, "--publish-bus", redis.url),
+        served("--publish-bus", redis.url) as other,
+        client(other.url, ["websocket"]) as (_, events),
+    ):
+        manager = Manager(write_only=True, to=publish.bind)
+
+        def is_heard():
+            # The servers do not know each other at once.
+            manager.emit("news", 7)
+            with contextlib.suppress(queue.Empty):
+                return events.get(timeout=0.2)
+
+        assert eventually(is_heard, "an event of the other server") == ("news", 7)
 
 
 def test_the_names_of_the_next_workers_cannot_be_taken_by_counting():
