@@ -453,7 +453,10 @@ class _Reachability:
             seconds = time.monotonic() - self._failed_at
             self._failed_at = None
             log.logger.warning(
-                "--publish-bus: %s: publications are %s again, after %.1f s", self._address.shown, self._done, seconds
+                "--publish-bus: %s: publications can be %s again, after %.1f s",
+                self._address.shown,
+                self._done,
+                seconds,
             )
         return True
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import logging
+import re
 import secrets
 import select
 from collections.abc import Sequence
@@ -26,6 +27,10 @@ _PART: Final = 7_900
 _MAX_PARTIAL: Final = 100
 _MAX_PARTS: Final = 200
 _MAX_PARTIAL_BYTES: Final = 64 << 20
+
+
+# What redis says of a parameter that it does not know.
+_UNKNOWN: Final = re.compile(r"unexpected keyword argument ('\w+')")
 
 
 class ServiceError(Exception):
@@ -67,8 +72,14 @@ class Redis:
             self._client = redis.Redis.from_url(
                 address.url, socket_connect_timeout=_TIMEOUT, socket_timeout=_TIMEOUT, retry=Retry(NoBackoff(), 0)
             )
+            # It is not connected yet, but has the parameters of the URL.
+            pool: Any = self._client.connection_pool
+            pool.make_connection()
         except (ValueError, TypeError, redis.RedisError) as error:
-            raise ServiceError(_said(error)) from None
+            unknown = _UNKNOWN.search(str(error))
+            raise ServiceError(f"the URL has an unknown parameter {unknown[1]}" if unknown else _said(error)) from None
+        if pool.connection_kwargs.get("decode_responses"):
+            raise ServiceError("the URL must not have the parameter 'decode_responses'")
         self._subscribed: Any = None
 
     def send(self, messages: Sequence[bytes]) -> None:
@@ -133,8 +144,10 @@ class PostgreSQL:
         self._psycopg, self._channel = psycopg, address.channel
         try:
             given = conninfo.conninfo_to_dict(address.url)
-        except psycopg.Error:
-            # It would quote a part of the URL, and so perhaps of the password.
+        except psycopg.Error as error:
+            if unknown := re.fullmatch(r'invalid URI query parameter: "(\w+)"\s*', str(error)):
+                raise ServiceError(f"the URL has an unknown parameter '{unknown[1]}'") from None
+            # It may quote a part of the password.
             raise ServiceError("libpq cannot parse this URL") from None
         # A service that is gone is noticed.
         self._parameters: dict[str, Any] = {
@@ -230,4 +243,5 @@ class PostgreSQL:
 
 def _said(error: Exception) -> str:
     """In one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+    said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return "the service needs a password, which the URL does not have" if said.startswith("HELLO must be") else said

@@ -346,7 +346,7 @@ class OptionValues:
             "password, set it as `TAILRACE_PUBLISH_BUS`, because other users can see command lines. `tailrace config` "
             "prints the URL with its password. Requires `pip install 'tailrace[redis]'` or `pip install "
             "'tailrace[postgresql]'`. See [Share events between "
-            "servers](guides/server-sent-events.md#share-events-between-servers)."
+            "servers](guides/several-servers.md)."
         ),
         example="redis://127.0.0.1:6379",
         absent=_OF_A_MASTER,

@@ -9,6 +9,8 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 # The package that each service needs, and the extra of Tailrace that has it.
 _PACKAGES: Final = {"redis": "redis", "rediss": "redis", "postgresql": "psycopg", "postgres": "psycopg"}
+# Other names of these, as redis does not know them.
+_ALIASES: Final = {"valkey": "redis", "valkeys": "rediss"}
 _EXTRAS: Final = {"redis": "redis", "psycopg": "postgresql"}
 _CHANNEL: Final = "channel"
 _DEFAULT: Final = "tailrace"
@@ -31,12 +33,12 @@ class Address(NamedTuple):
 
 def parse(text: str) -> Address:
     """Raises ValueError with what is wrong, without the password."""
-    scheme = text.partition("://")[0]
-    package = _PACKAGES.get(scheme)
-    if package is None or "://" not in text:
+    scheme, mark, rest = text.partition("://")
+    package = _PACKAGES.get(_ALIASES.get(scheme, scheme))
+    if package is None or not mark:
         raise ValueError("must begin with redis://, rediss:// or postgresql://")
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(f"{_ALIASES.get(scheme, scheme)}://{rest}")
         # PostgreSQL may have several hosts, each with its port.
         place = parts.netloc.rpartition("@")[2] if package == "psycopg" else _place(parts.hostname, parts.port)
     except ValueError:
@@ -54,7 +56,7 @@ def parse(text: str) -> Address:
     rest = urlencode([(name, value) for name, value in query if name != _CHANNEL], quote_via=quote)
     # urlunsplit would make `postgresql:///name` another URL.
     url = f"{parts.scheme}://{parts.netloc}{parts.path}" + f"?{rest}" * bool(rest)
-    return Address(url, f"{parts.scheme}://{place}{parts.path} (channel {channel})", channel, package)
+    return Address(url, f"{scheme}://{place}{parts.path} (channel {channel})", channel, package)
 
 
 def _place(host: str | None, port: int | None) -> str:

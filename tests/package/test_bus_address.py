@@ -36,6 +36,12 @@ def test_an_address_is_shown_without_its_password():
     assert address.shown == "redis://h:6379/2 (channel a)"
     assert address[2:] == ("a", "redis")
     assert parse("postgresql://u:p@[::1]/db").shown == "postgresql://[::1]/db (channel tailrace)"
+    valkey = parse("valkey://:p@h:1/0")
+    assert (valkey.url, valkey.shown, valkey.package) == (
+        "redis://:p@h:1/0",
+        "valkey://h:1/0 (channel tailrace)",
+        "redis",
+    )
     assert parse("rediss://:p@[::1]:1").shown == "rediss://[::1]:1 (channel tailrace)"
 
 

@@ -50,6 +50,19 @@ def test_a_url_that_libpq_rejects_is_not_quoted():
     assert "s3cret" not in str(error.value)
 
 
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1?chanel=x", "postgresql://u:s3cret@127.0.0.1:1/x?chanel=x"])
+def test_an_unknown_parameter_is_named(url):
+    pytest.importorskip("psycopg" if url.startswith("postgresql") else "redis")
+    with pytest.raises(ServiceError, match="has an unknown parameter 'chanel'"):
+        services.connection(parse(url))
+
+
+def test_a_parameter_that_changes_messages_is_refused():
+    pytest.importorskip("redis")
+    with pytest.raises(ServiceError, match="decode_responses"):
+        services.connection(parse("redis://127.0.0.1:1?decode_responses=True"))
+
+
 def test_a_message_of_which_a_part_has_come_is_waited_for():
     pytest.importorskip("redis")
     answers = {b"SUBSCRIBE": b"*3\r\n$9\r\nsubscribe\r\n$8\r\ntailrace\r\n:1\r\n"}
