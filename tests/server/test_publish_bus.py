@@ -135,7 +135,7 @@ def test_nothing_is_lost_while_the_service_is_down(tmp_path, service):
                 service.start()
                 publisher.goes_on(100)
         for server in (first, second):
-            assert "again, after" in server.log
+            server.logged("again, after")
             assert of_bus(server)["lost"] == 0
 
 
