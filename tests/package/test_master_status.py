@@ -11,7 +11,8 @@ from package.plan_bench import a_worker
 
 from tailrace.errors import ConfigError
 from tailrace.master import status, workers
-from tailrace.master.status import Backoff, States
+from tailrace.master.companion import Backoff
+from tailrace.master.status import States
 
 
 def test_a_sampler_of_an_env_file_that_is_unknown_is_warned_of(tmp_path, caplog):
