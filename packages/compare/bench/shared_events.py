@@ -17,33 +17,14 @@ import os
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 from pathlib import Path
 
-from bench.event_streams import CLIENT, HOST, PEERS, Ports, Publisher, await_stream, free_ports
-from bench.surviving_streams import QUIET, Publishing
+from bench.event_streams import PEERS, Publisher, await_stream, free_ports
+from bench.surviving_streams import QUIET, Publishing, subscribers
 
 # How long the servers may take to know each other (seconds).
 JOINING = 2.0
-
-
-def subscribers(ports: Ports, count: int, seconds: float) -> subprocess.Popen[str]:
-    """The client, once all of its streams are open."""
-    arguments = ["--count", count, "--connect-rate", 1000, "--first", 1, "--seconds", seconds]
-    client = subprocess.Popen(
-        [str(CLIENT), f"http://{HOST}:{ports.http}/events", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert client.stderr is not None
-    for line in client.stderr:
-        if f'"open": {count},' in line:
-            break
-    # The pipe must not fill up.
-    threading.Thread(target=client.stderr.read, daemon=True).start()
-    return client
 
 
 def main() -> None:
@@ -63,7 +44,7 @@ def main() -> None:
             stack.callback(server.terminate)
             await_stream(peer, ports)
         time.sleep(JOINING)
-        clients = [subscribers(ports, options.subscribers, options.seconds + 60) for ports in both]
+        clients = [subscribers(ports, options.subscribers, options.seconds) for ports in both]
         publishing = Publishing(Publisher(peer, both[0]), options.rate or math.inf)
         publishing.start()
         time.sleep(options.seconds)

@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from bench.event_streams import CLIENT, HOST, PEERS, Publisher, await_stream, free_ports
+from bench.event_streams import CLIENT, HOST, PEERS, Ports, Publisher, await_stream, free_ports
 
 RELOADS, CRASHES, UPGRADES = 20, 5, 2
 # Connections a second, and seconds that the last events may take.
@@ -52,6 +52,25 @@ class Publishing(threading.Thread):
                 self.publisher.connection.close()
             else:
                 self.count += 1
+
+
+def subscribers(ports: Ports, count: int, seconds: float) -> subprocess.Popen[str]:
+    """The client, once all of its streams are open. seconds: how long events will be published."""
+    arguments = ["--count", count, "--connect-rate", CONNECT_RATE, "--first", 1]
+    arguments += ["--seconds", 4 * count / CONNECT_RATE + seconds + 60]
+    client = subprocess.Popen(
+        [str(CLIENT), f"http://{HOST}:{ports.http}/events", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert client.stderr is not None
+    for line in client.stderr:
+        if f'"open": {count},' in line:
+            break
+    # The pipe must not fill up.
+    threading.Thread(target=client.stderr.read, daemon=True).start()
+    return client
 
 
 def disturb(master: Path, log: Path, seconds: float) -> None:
@@ -84,21 +103,7 @@ def main() -> None:
         with log.open("wb") as output:
             server = subprocess.Popen([*command, "--pidfile", str(master)], stdout=output, stderr=output)
         await_stream(peer, ports)
-        connecting = options.subscribers / CONNECT_RATE
-        arguments = ["--count", options.subscribers, "--connect-rate", CONNECT_RATE, "--first", 1]
-        arguments += ["--seconds", 4 * connecting + options.seconds + 60]
-        client = subprocess.Popen(
-            [str(CLIENT), f"http://{HOST}:{ports.http}/events", *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert client.stderr is not None
-        for line in client.stderr:
-            if f'"open": {options.subscribers},' in line:
-                break
-        # The pipe must not fill up.
-        threading.Thread(target=client.stderr.read, daemon=True).start()
+        client = subscribers(ports, options.subscribers, options.seconds)
         publishing = Publishing(Publisher(peer, ports), options.rate)
         publishing.start()
         disturb(master, log, options.seconds)
