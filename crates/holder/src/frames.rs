@@ -1,9 +1,14 @@
 //! The frames of a WebSocket (RFC 6455), read by tungstenite.
 //!
 //! Its context is made when a frame arrives and dropped when a message is complete, so that an idle connection has none. It
-//! is given complete frames only; the bytes of an incomplete message are kept, for the next holder.
+//! is given complete frames only; the bytes of an incomplete message are kept, for the next holder. Of a compressed message,
+//! it is given the frames without content, and all of the content with the last one.
 
 use std::io::{self, Cursor, ErrorKind, Read, Write};
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
 
 use tungstenite::Message;
 use tungstenite::error::{CapacityError, Error};
@@ -11,6 +16,7 @@ use tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tungstenite::protocol::frame::{CloseFrame, Frame, FrameHeader};
 use tungstenite::protocol::{Role, WebSocketConfig, WebSocketContext};
 
+use crate::deflate::{self, Deflate, Fault};
 use crate::events::Event;
 
 /// Maximum size of a message, in bytes.
@@ -30,11 +36,38 @@ pub(crate) enum Ending {
 /// Reads the frames of one connection.
 #[derive(Default)]
 pub(crate) struct Frames {
+    /// Messages may be compressed.
+    pub(crate) inflates: bool,
     context: Option<Box<WebSocketContext>>,
     /// Frames since the last complete message.
     pending: Vec<u8>,
     /// How many of these bytes the context has.
     fed: usize,
+    /// Whoever gets the events wanted no more of them for now.
+    pub(crate) has_unread: bool,
+}
+
+/// A frame of a client, and where its content is.
+struct Received {
+    header: FrameHeader,
+    content: Range<usize>,
+}
+
+impl Received {
+    /// The frame at the beginning of these bytes. `None`: its header is incomplete.
+    fn parse(bytes: &[u8]) -> Result<Option<Self>, CloseCode> {
+        let mut cursor = Cursor::new(bytes);
+        let Some((header, length)) = FrameHeader::parse(&mut cursor).map_err(|_| CloseCode::Protocol)? else {
+            return Ok(None);
+        };
+        let length = usize::try_from(length).ok().filter(|length| *length <= MAX_MESSAGE).ok_or(CloseCode::Size)?;
+        let from = usize::try_from(cursor.position()).unwrap_or(usize::MAX);
+        Ok(Some(Self { header, content: from..from.saturating_add(length) }))
+    }
+
+    fn is_control(&self) -> bool {
+        matches!(self.header.opcode, OpCode::Control(_))
+    }
 }
 
 /// What the context reads, and what it writes.
@@ -63,9 +96,9 @@ impl Write for Wire<'_> {
 }
 
 impl Frames {
-    /// The bytes of an incomplete message.
-    pub(crate) fn pending(&self) -> &[u8] {
-        &self.pending
+    /// The bytes of an incomplete message, and of what was not read yet. How many of them belong to the former.
+    pub(crate) fn pending(&self) -> (&[u8], usize) {
+        (&self.pending, self.fed)
     }
 
     /// Bytes that it occupies: the context has its own copy of what it was given.
@@ -73,38 +106,47 @@ impl Frames {
         self.pending.capacity() + self.fed
     }
 
-    /// Goes on with the bytes of an incomplete message.
-    pub(crate) fn restore(&mut self, pending: &[u8]) {
+    /// Goes on with what [`Frames::pending`] was in the former holder.
+    pub(crate) fn restore(&mut self, pending: &[u8], fed: usize) {
+        let (fed, unread) = pending.split_at_checked(fed).unwrap_or((pending, &[]));
         // They were read before, so that nothing of them is to be answered or told.
-        self.receive(pending, &mut Vec::new(), &mut Vec::new());
+        self.receive(fed, &mut Vec::new(), |_| true);
+        self.pending.extend_from_slice(unread);
+        self.has_unread = !unread.is_empty();
     }
 
-    /// Reads bytes. Appends what is to be sent to `output`, and messages to `events`.
-    pub(crate) fn receive(&mut self, bytes: &[u8], output: &mut Vec<u8>, events: &mut Vec<Event>) -> Option<Ending> {
+    /// Reads bytes. Appends what is to be sent to `output`. `take` gets each event, and says whether it wants more for now.
+    pub(crate) fn receive(
+        &mut self,
+        bytes: &[u8],
+        output: &mut Vec<u8>,
+        mut take: impl FnMut(Event) -> bool,
+    ) -> Option<Ending> {
         self.pending.extend_from_slice(bytes);
+        self.has_unread = false;
         loop {
             let rest = &self.pending[self.fed..];
-            let mut cursor = Cursor::new(rest);
-            let (header, length) = match FrameHeader::parse(&mut cursor) {
-                Ok(Some(parsed)) => parsed,
-                Ok(None) => return self.check_size(output),
-                Err(_) => return Some(fail(CloseCode::Protocol, output)),
+            let frame = match Received::parse(rest) {
+                Ok(Some(frame)) if frame.content.end <= rest.len() => frame,
+                Ok(_) => return self.check_size(output),
+                Err(code) => return Some(fail(code, output)),
             };
-            let Some(length) = usize::try_from(length).ok().filter(|length| *length <= MAX_MESSAGE) else {
-                return Some(fail(CloseCode::Size, output));
+            let size = frame.content.end;
+            let is_control = frame.is_control();
+            let is_complete = if is_control { self.context.is_none() } else { frame.header.is_final };
+            let inflated = if !is_control && self.is_compressed() { Some(self.inflated(frame)) } else { None };
+            let input = match &inflated {
+                Some(Ok(frame)) => frame,
+                Some(Err(code)) => return Some(fail(*code, output)),
+                None => &rest[..size],
             };
-            let end = usize::try_from(cursor.position()).unwrap_or(usize::MAX).saturating_add(length);
-            if rest.len() < end {
-                return self.check_size(output);
-            }
-            let is_control = matches!(header.opcode, OpCode::Control(_));
-            let ends_message = header.is_final && !is_control;
-            let begins = self.context.is_none();
-            if let Some(ending) = self.feed(self.fed..self.fed + end, output, events) {
+            let mut wants_more = true;
+            let context = self.context.get_or_insert_with(new_context);
+            if let Some(ending) = feed(context, input, output, |event| wants_more = take(event)) {
                 return Some(ending);
             }
-            self.fed += end;
-            if ends_message || (is_control && begins) {
+            self.fed += size;
+            if is_complete {
                 self.pending.drain(..self.fed);
                 self.fed = 0;
                 self.context = None;
@@ -112,50 +154,100 @@ impl Frames {
                     self.pending = Vec::new();
                 }
             }
+            if !wants_more {
+                self.has_unread = self.fed < self.pending.len();
+                return None;
+            }
         }
+    }
+
+    /// The message that has begun, or begins, is compressed: the bit RSV1 of its first frame says that.
+    fn is_compressed(&self) -> bool {
+        self.inflates && self.pending.first().is_some_and(|first| first & 0x40 != 0)
+    }
+
+    /// What the context gets for a frame of a compressed message, which is the last of those that have arrived.
+    fn inflated(&self, frame: Received) -> Result<Vec<u8>, CloseCode> {
+        let Received { mut header, .. } = frame;
+        if self.fed == 0 {
+            header.rsv1 = false;
+        }
+        let mut content = Vec::new();
+        if header.is_final {
+            let mut compressed = Vec::new();
+            let mut from = 0;
+            while from <= self.fed
+                && let Some(Received { header, content }) = Received::parse(&self.pending[from..])?
+            {
+                let masked = &self.pending[from..][content.clone()];
+                if matches!(header.opcode, OpCode::Data(_)) {
+                    let mask = header.mask.unwrap_or_default();
+                    compressed.extend(masked.iter().enumerate().map(|(at, byte)| byte ^ mask[at % 4]));
+                }
+                from += content.end;
+            }
+            content = deflate::decompress(compressed, MAX_MESSAGE).map_err(|fault| match fault {
+                Fault::TooLong => CloseCode::Size,
+                Fault::Malformed => CloseCode::Invalid,
+            })?;
+        }
+        // A mask that changes nothing: the context wants one, unless the client has none.
+        header.mask = header.mask.map(|_| [0; 4]);
+        let mut bytes = Vec::with_capacity(header.len(content.len() as u64) + content.len());
+        // Into memory, which cannot fail.
+        let _ = header.format(content.len() as u64, &mut bytes);
+        bytes.extend_from_slice(&content);
+        Ok(bytes)
     }
 
     fn check_size(&self, output: &mut Vec<u8>) -> Option<Ending> {
         (self.pending.len() > MAX_PENDING).then(|| fail(CloseCode::Size, output))
     }
+}
 
-    /// Gives the context a frame.
-    fn feed(&mut self, frame: std::ops::Range<usize>, output: &mut Vec<u8>, events: &mut Vec<Event>) -> Option<Ending> {
-        let config = WebSocketConfig::default()
-            .read_buffer_size(1024)
-            .write_buffer_size(0)
-            .max_message_size(Some(MAX_MESSAGE))
-            .max_frame_size(Some(MAX_MESSAGE));
-        let context = self.context.get_or_insert_with(|| Box::new(WebSocketContext::new(Role::Server, Some(config))));
-        let mut wire = Wire { input: &self.pending[frame], output };
-        loop {
-            let read = context.read(&mut wire);
-            let event = match read {
-                Ok(Message::Text(text)) => Event::with("TEXT", text.as_bytes().to_vec()),
-                Ok(Message::Binary(data)) => Event::with("BINARY", data.to_vec()),
-                Ok(Message::Ping(data)) => {
-                    // Writes the pong.
-                    let _ = context.flush(&mut wire);
-                    Event::with("PING", data.to_vec())
-                }
-                Ok(Message::Pong(data)) => Event::with("PONG", data.to_vec()),
-                Ok(Message::Close(close)) => {
-                    let _ = context.flush(&mut wire);
-                    let content = close.map_or_else(Vec::new, |close| {
-                        [&u16::from(close.code).to_be_bytes()[..], close.reason.as_bytes()].concat()
-                    });
-                    return Some(Ending::Closed(content));
-                }
-                Ok(Message::Frame(_)) => continue,
-                Err(Error::Io(fault)) if fault.kind() == ErrorKind::WouldBlock => return None,
-                Err(Error::Utf8(_)) => return Some(fail(CloseCode::Invalid, wire.output)),
-                Err(Error::Capacity(CapacityError::MessageTooLong { .. })) => {
-                    return Some(fail(CloseCode::Size, wire.output));
-                }
-                Err(_) => return Some(fail(CloseCode::Protocol, wire.output)),
-            };
-            events.push(event);
-        }
+fn new_context() -> Box<WebSocketContext> {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(1024)
+        .write_buffer_size(0)
+        .max_message_size(Some(MAX_MESSAGE))
+        .max_frame_size(Some(MAX_MESSAGE));
+    Box::new(WebSocketContext::new(Role::Server, Some(config)))
+}
+
+/// Gives the context a frame. `take` gets what it makes of that.
+fn feed(
+    context: &mut WebSocketContext,
+    frame: &[u8],
+    output: &mut Vec<u8>,
+    mut take: impl FnMut(Event),
+) -> Option<Ending> {
+    let mut wire = Wire { input: frame, output };
+    loop {
+        let read = context.read(&mut wire);
+        take(match read {
+            Ok(Message::Text(text)) => Event::with("TEXT", text.as_bytes().to_vec()),
+            Ok(Message::Binary(data)) => Event::with("BINARY", data.to_vec()),
+            Ok(Message::Ping(data)) => {
+                // Writes the pong.
+                let _ = context.flush(&mut wire);
+                Event::with("PING", data.to_vec())
+            }
+            Ok(Message::Pong(data)) => Event::with("PONG", data.to_vec()),
+            Ok(Message::Close(close)) => {
+                let _ = context.flush(&mut wire);
+                let content = close.map_or_else(Vec::new, |close| {
+                    [&u16::from(close.code).to_be_bytes()[..], close.reason.as_bytes()].concat()
+                });
+                return Some(Ending::Closed(content));
+            }
+            Ok(Message::Frame(_)) => continue,
+            Err(Error::Io(fault)) if fault.kind() == ErrorKind::WouldBlock => return None,
+            Err(Error::Utf8(_)) => return Some(fail(CloseCode::Invalid, wire.output)),
+            Err(Error::Capacity(CapacityError::MessageTooLong { .. })) => {
+                return Some(fail(CloseCode::Size, wire.output));
+            }
+            Err(_) => return Some(fail(CloseCode::Protocol, wire.output)),
+        });
     }
 }
 
@@ -172,9 +264,54 @@ fn bytes_of(frame: Frame) -> Vec<u8> {
 }
 
 /// A message in one frame.
-pub(crate) fn message(data: &[u8], is_text: bool) -> Vec<u8> {
-    let opcode = OpCode::Data(if is_text { Data::Text } else { Data::Binary });
-    bytes_of(Frame::message(data.to_vec(), opcode, true))
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageFrame {
+    #[serde(with = "serde_bytes")]
+    plain: Vec<u8>,
+    /// The same message compressed, if that makes it shorter. Made when a client first wants it.
+    #[serde(skip)]
+    compressed: OnceLock<Option<Vec<u8>>>,
+}
+
+impl MessageFrame {
+    pub(crate) fn new(data: &[u8], is_text: bool) -> Self {
+        let opcode = OpCode::Data(if is_text { Data::Text } else { Data::Binary });
+        Self { plain: bytes_of(Frame::message(data.to_vec(), opcode, true)), compressed: OnceLock::new() }
+    }
+
+    /// The bytes for a client that has agreed on this compression.
+    pub(crate) fn bytes(&self, deflate: Option<Deflate>) -> &[u8] {
+        let content = &self.plain[self.content_from()..];
+        if !deflate.is_some_and(|deflate| deflate.suits(content.len())) {
+            return &self.plain;
+        }
+        self.compressed.get_or_init(|| self.compress(content)).as_deref().unwrap_or(&self.plain)
+    }
+
+    fn compress(&self, content: &[u8]) -> Option<Vec<u8>> {
+        let compressed = deflate::compress(content)?;
+        let mut header = FrameHeader::parse(&mut Cursor::new(&self.plain)).ok()??.0;
+        header.rsv1 = true;
+        let mut bytes = Vec::with_capacity(header.len(compressed.len() as u64) + compressed.len());
+        header.format(compressed.len() as u64, &mut bytes).ok()?;
+        bytes.extend_from_slice(&compressed);
+        Some(bytes)
+    }
+
+    /// Where its content begins.
+    fn content_from(&self) -> usize {
+        match self.plain[1] {
+            126 => 4,
+            127 => 10,
+            _ => 2,
+        }
+    }
+
+    /// Bytes that it may occupy.
+    pub(crate) fn size(&self) -> usize {
+        let content = self.plain.len() - self.content_from();
+        self.plain.capacity() + if deflate::may_compress(content) { content } else { 0 }
+    }
 }
 
 /// A ping. Its content may have 125 bytes.
@@ -193,4 +330,147 @@ pub(crate) fn close_frame(code: Option<u16>, reason: &str) -> Vec<u8> {
     let reason: String = reason.collect();
     let code = code.map(CloseCode::from).filter(|code| code.is_allowed());
     bytes_of(Frame::close(code.map(|code| CloseFrame { code, reason: reason.into() })))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::{CloseCode, Ending, Frames, MAX_MESSAGE, MessageFrame, close_frame};
+    use crate::deflate::{self, Deflate};
+    use crate::events::Event;
+
+    const TEXT: u8 = 1;
+    const BINARY: u8 = 2;
+    const PING: u8 = 9;
+    const FINAL: u8 = 0x80;
+    const COMPRESSED: u8 = 0x40;
+
+    /// A frame of a client.
+    fn frame(first: u8, content: &[u8]) -> Vec<u8> {
+        let mask = [1, 2, 3, 4];
+        let mut frame = vec![first];
+        match content.len() {
+            length @ 0..126 => frame.push(0x80 | length as u8),
+            length => {
+                frame.push(0xff);
+                frame.extend((length as u64).to_be_bytes());
+            }
+        }
+        frame.extend(mask);
+        frame.extend(content.iter().enumerate().map(|(at, byte)| byte ^ mask[at % 4]));
+        frame
+    }
+
+    fn frames() -> Frames {
+        Frames { inflates: true, ..Frames::default() }
+    }
+
+    /// What follows from these bytes: events, answers, and the end.
+    fn read(frames: &mut Frames, bytes: &[u8]) -> (Vec<Event>, Vec<u8>, Option<Ending>) {
+        let (mut events, mut output) = (Vec::new(), Vec::new());
+        let ending = frames.receive(bytes, &mut output, |event| {
+            events.push(event);
+            true
+        });
+        (events, output, ending)
+    }
+
+    fn fragments(message: &[u8]) -> [Vec<u8>; 4] {
+        let compressed = deflate::compress(message).unwrap();
+        let (first, rest) = compressed.split_at(5);
+        let (second, third) = rest.split_at(3);
+        [frame(COMPRESSED | TEXT, first), frame(FINAL | PING, b"between"), frame(0, second), frame(FINAL, third)]
+    }
+
+    #[test]
+    fn compressed_messages_are_read_in_one_frame_or_in_fragments_by_any_holder() {
+        let message = b"a message, a message, a message".repeat(20);
+        let mut one = frames();
+        let whole = frame(FINAL | COMPRESSED | BINARY, &deflate::compress(&message).unwrap());
+        assert_eq!(read(&mut one, &whole), (vec![Event::with("BINARY", message.clone())], Vec::new(), None));
+        assert_eq!(one.size(), 0);
+        // The client may still send messages without compression.
+        assert_eq!(read(&mut one, &frame(FINAL | TEXT, b"plain")).0, [Event::with("TEXT", b"plain".to_vec())]);
+
+        let fragments = fragments(&message);
+        let bytes = fragments.concat();
+        for split in 0..bytes.len() {
+            let mut former = frames();
+            let (mut events, mut answers, _) = read(&mut former, &bytes[..split]);
+            let mut next = frames();
+            let (pending, fed) = former.pending();
+            next.restore(pending, fed);
+            let (later, output, ending) = read(&mut next, &bytes[split..]);
+            events.extend(later);
+            answers.extend(output);
+            let expected = [Event::with("PING", b"between".to_vec()), Event::with("TEXT", message.clone())];
+            assert_eq!((events.as_slice(), ending), (expected.as_slice(), None), "{split}");
+            assert_eq!(answers, super::pong(b"between"), "{split}");
+        }
+    }
+
+    #[test]
+    fn violations_of_the_extension_close_the_connection() {
+        let [first, _, middle, _] = fragments(&b"a message".repeat(20));
+        let mut middle_with_bit = middle;
+        middle_with_bit[0] |= COMPRESSED;
+        let bomb = deflate::compress(&vec![0; MAX_MESSAGE + 1]).unwrap();
+        let invalid_text = deflate::compress(&[0xff; 300]).unwrap();
+        let mut unmasked = frame(FINAL | COMPRESSED | TEXT, b"");
+        unmasked[1] = 0;
+        let cases = [
+            (frame(FINAL | COMPRESSED | PING, b""), CloseCode::Protocol),
+            ([first, middle_with_bit].concat(), CloseCode::Protocol),
+            (frame(COMPRESSED, b""), CloseCode::Protocol),
+            (unmasked, CloseCode::Protocol),
+            (frame(FINAL | COMPRESSED | 0x20 | TEXT, &[0]), CloseCode::Protocol),
+            (frame(FINAL | COMPRESSED | TEXT, b"Hello"), CloseCode::Invalid),
+            (frame(FINAL | COMPRESSED | TEXT, &invalid_text), CloseCode::Invalid),
+            (frame(FINAL | COMPRESSED | TEXT, &bomb), CloseCode::Size),
+        ];
+        for (bytes, code) in cases {
+            let (events, output, ending) = read(&mut frames(), &bytes);
+            assert_eq!((events, ending), (Vec::new(), Some(Ending::Failed)), "{:x?}", &bytes[..2]);
+            assert_eq!(output, close_frame(Some(u16::from(code)), ""), "{:x?}", &bytes[..2]);
+        }
+        // Without the extension, the bit means nothing.
+        let plain = frame(FINAL | COMPRESSED | TEXT, &deflate::compress(&[b'a'; 300]).unwrap());
+        assert_eq!(read(&mut Frames::default(), &plain).2, Some(Ending::Failed));
+    }
+
+    #[test]
+    fn whoever_wants_no_more_gets_the_rest_later_even_from_the_next_holder() {
+        let bytes = [frame(FINAL | TEXT, b"1"), frame(FINAL | TEXT, b"2"), frame(TEXT, b"3")].concat();
+        let mut frames = frames();
+        let mut events = Vec::new();
+        let mut take_one = |frames: &mut Frames, bytes: &[u8]| {
+            frames.receive(bytes, &mut Vec::new(), |event| {
+                events.push(event.content.unwrap());
+                false
+            })
+        };
+        assert_eq!(take_one(&mut frames, &bytes), None);
+        assert!(frames.has_unread);
+        let mut next = Frames::default();
+        let (pending, fed) = frames.pending();
+        next.restore(pending, fed);
+        assert!(next.has_unread);
+        assert_eq!(take_one(&mut next, &[]), None);
+        assert_eq!(take_one(&mut next, &frame(FINAL, b"4")), None);
+        assert!(!next.has_unread && next.size() == 0);
+        assert_eq!(events, [b"1".to_vec(), b"2".to_vec(), b"34".to_vec()]);
+    }
+
+    #[test]
+    fn a_message_is_compressed_for_clients_that_want_it_if_it_becomes_shorter() {
+        let deflate = Deflate::accept(["permessage-deflate"].into_iter());
+        let long = MessageFrame::new(&[b'x'; 70_000], true);
+        let compressed = deflate::compress(&[b'x'; 70_000]).unwrap();
+        assert_eq!(long.bytes(None)[..4], [FINAL | TEXT, 127, 0, 0]);
+        let head = [FINAL | COMPRESSED | TEXT, compressed.len() as u8];
+        assert_eq!(long.bytes(deflate), [&head[..], &compressed].concat());
+        assert!(long.size() >= long.bytes(None).len() + long.bytes(deflate).len());
+        let short = MessageFrame::new(b"short", false);
+        assert_eq!(short.bytes(deflate), short.bytes(None));
+    }
 }

@@ -14,6 +14,7 @@ use tailrace_os::socket::{self, Io};
 
 use crate::call::{self, Answer};
 use crate::channels::{Channels, Member};
+use crate::deflate::Deflate;
 use crate::events::Event;
 use crate::frames::{self, Ending, Frames};
 use crate::grip::{Filters, Instructions, Mode, Subscription};
@@ -34,6 +35,8 @@ const MAX_RECEIVED: u32 = 64 * 1024;
 const MAX_DISCARDED: u32 = 64 << 20;
 /// Bytes that a client may send before its WebSocket is open.
 const MAX_EARLY: usize = 64 * 1024;
+/// Messages of one client with this many bytes are read before others get their turn.
+const MAX_TAKEN: usize = 256 * 1024;
 /// Bytes of answers to control frames, and of messages, that a client may leave unread.
 const MAX_ANSWERS: usize = 2 << 20;
 /// How often a WebSocket that is sent nothing is sent a ping, in seconds.
@@ -204,26 +207,15 @@ pub(crate) struct Held {
 struct Rest {
     publication: Arc<Publication>,
     encoder: BodyEncoder,
+    deflate: Option<Deflate>,
     /// The bytes before this one were sent.
     from: usize,
 }
 
 impl Rest {
-    /// The rest of a publication with this many bytes. `None`: the client is not sent the same bytes as others.
-    fn of(publication: &Arc<Publication>, encoder: BodyEncoder, mode: Mode, length: usize) -> Option<Self> {
-        let is_shared = match mode {
-            Mode::WebSocket => true,
-            Mode::Stream => matches!(publication.stream, Some(StreamForm::Content { builds_id: false, .. })),
-            Mode::Response => false,
-        };
-        let mut rest = Self { publication: publication.clone(), encoder, from: 0 };
-        rest.from = rest.bytes(mode).len().checked_sub(length).filter(|_| is_shared)?;
-        Some(rest)
-    }
-
     fn bytes(&self, mode: Mode) -> &[u8] {
         let all = match (mode, &self.publication.web_socket, &self.publication.stream) {
-            (Mode::WebSocket, Some(WebSocketForm::Frame(frame) | WebSocketForm::Close(frame)), _) => frame,
+            (Mode::WebSocket, Some(form), _) => form.bytes(self.deflate),
             (Mode::Stream, _, Some(StreamForm::Content { chunk, .. })) => chunk.framed(self.encoder),
             _ => &[],
         };
@@ -386,6 +378,10 @@ impl Held {
         if is_chunked { BodyEncoder::CHUNKED } else { BodyEncoder::default() }
     }
 
+    fn deflate(&self) -> Option<Deflate> {
+        self.state.session.as_ref()?.deflate
+    }
+
     /// A WebSocket that a worker has passed, which the application has not accepted yet.
     pub(crate) fn web_socket(opening: Opening, socket: OwnedFd, id: String, now: Instant) -> Self {
         let state = State {
@@ -467,7 +463,8 @@ impl Held {
             state.unsent.splice(..0, rest.bytes(state.mode).iter().copied());
         }
         if let Some(session) = &mut state.session {
-            session.pending = if session.is_open { self.frames.pending() } else { &self.early }.to_vec();
+            let (pending, read) = if session.is_open { self.frames.pending() } else { (&*self.early, 0) };
+            (session.pending, session.pending_read) = (pending.to_vec(), read);
         }
         for subscribed in &mut state.subscriptions {
             subscribed.dropped = channels.get(subscribed.channel).map_or(0, |channel| channel.dropped);
@@ -601,12 +598,26 @@ impl Held {
                 .find(|entry| entry.number == number)
                 .map(|entry| &entry.publication);
             self.rest = entry
-                .and_then(|publication| Rest::of(publication, self.encoder(), self.state.mode, bytes.len()))
+                .and_then(|publication| self.rest_of(publication, bytes.len()))
                 .filter(|rest| rest.bytes(self.state.mode) == bytes);
         }
         if self.rest.is_none() {
             self.state.unsent.extend_from_slice(bytes);
         }
+    }
+
+    /// The rest of a publication with this many bytes. `None`: the client is not sent the same bytes as others.
+    fn rest_of(&self, publication: &Arc<Publication>, length: usize) -> Option<Rest> {
+        let mode = self.state.mode;
+        let is_shared = match mode {
+            Mode::WebSocket => true,
+            Mode::Stream => matches!(publication.stream, Some(StreamForm::Content { builds_id: false, .. })),
+            Mode::Response => false,
+        };
+        let mut rest =
+            Rest { publication: publication.clone(), encoder: self.encoder(), deflate: self.deflate(), from: 0 };
+        rest.from = rest.bytes(mode).len().checked_sub(length).filter(|_| is_shared)?;
+        Some(rest)
     }
 
     /// Gathers what comes next for the client. `None`: some of it was dropped.
@@ -680,19 +691,12 @@ impl Held {
             return false;
         }
         if self.state.mode == Mode::WebSocket {
-            match &publication.web_socket {
-                None => return true,
-                Some(WebSocketForm::Close(frame)) => {
-                    gathered.bytes.extend_from_slice(frame);
-                    gathered.ends.push((gathered.bytes.len(), number));
-                    gathered.closes = true;
-                    return false;
-                }
-                Some(WebSocketForm::Frame(frame)) => gathered.bytes.extend_from_slice(frame),
-            }
+            let Some(form) = &publication.web_socket else { return true };
+            gathered.bytes.extend_from_slice(form.bytes(self.deflate()));
             gathered.ends.push((gathered.bytes.len(), number));
-            gathered.has_more = gathered.bytes.len() >= GATHERED;
-            return !gathered.has_more;
+            gathered.closes = matches!(form, WebSocketForm::Close(_));
+            gathered.has_more = !gathered.closes && gathered.bytes.len() >= GATHERED;
+            return !gathered.closes && !gathered.has_more;
         }
         match &publication.stream {
             None => return true,
@@ -947,9 +951,18 @@ impl Held {
     /// Reads what the client has sent, and discards it unless it is for the application. `Some`: the connection is over.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Option<Reason> {
         self.has_more = false;
+        if self.frames.has_unread
+            && !self.is_paused
+            && let Some(reason) = self.receive_frames(&[])
+        {
+            return Some(reason);
+        }
         for _ in 0..AT_ONCE {
             if self.is_paused {
                 return None;
+            }
+            if self.frames.has_unread {
+                break;
             }
             match socket::receive(self.socket.as_fd(), buffer) {
                 Io::Moved(count) if self.state.session.is_some() => {
@@ -986,18 +999,25 @@ impl Held {
             self.early.extend_from_slice(bytes);
             return (self.early.len() > MAX_EARLY).then_some(Reason::Sent);
         }
-        let mut events = Vec::new();
+        // Few bytes can be many compressed messages.
+        let mut taken = 0;
         if self.state.is_ending {
             // Nothing may follow the close frame that was sent. That of the client is waited for.
-            let ending = self.frames.receive(bytes, &mut Vec::new(), &mut events);
+            let ending = self.frames.receive(bytes, &mut Vec::new(), |event| {
+                taken += event.size();
+                taken < MAX_TAKEN
+            });
             return ending.map(|_| Reason::Complete);
         }
-        let ending = self.frames.receive(bytes, &mut self.state.unsent, &mut events);
+        let ending = self.frames.receive(bytes, &mut self.state.unsent, |event| {
+            taken += event.size();
+            session.push(event);
+            taken < MAX_TAKEN && !session.is_full()
+        });
         if self.state.unsent.len() > MAX_ANSWERS {
             // A client that sends pings and does not read the pongs.
             return Some(Reason::Sent);
         }
-        events.into_iter().for_each(|event| session.push(event));
         self.is_paused = session.is_full();
         match ending {
             None => None,
@@ -1038,6 +1058,7 @@ impl Held {
             Action::Accept(_) | Action::Reject(_) if self.state.is_ending => {}
             Action::Accept(head) => {
                 self.state.unsent.extend_from_slice(&head);
+                self.frames.inflates = self.deflate().is_some();
                 let early = std::mem::take(&mut self.early);
                 if let Some(reason) = self.receive_frames(&early) {
                     return Left::Over(reason);
@@ -1073,17 +1094,15 @@ impl Held {
         Left::Nothing
     }
 
-    fn session_pending(&mut self) -> Vec<u8> {
-        self.state.session.as_mut().map(|session| std::mem::take(&mut session.pending)).unwrap_or_default()
-    }
-
     /// Goes on with the frames of the former holder.
     pub(crate) fn take_pending(&mut self) {
-        let pending = self.session_pending();
-        if self.state.session.as_ref().is_some_and(|session| !session.is_open) {
+        let Some(session) = &mut self.state.session else { return };
+        let pending = std::mem::take(&mut session.pending);
+        if session.is_open {
+            self.frames.inflates = session.deflate.is_some();
+            self.frames.restore(&pending, session.pending_read);
+        } else {
             self.early = pending;
-        } else if !pending.is_empty() {
-            self.frames.restore(&pending);
         }
     }
 

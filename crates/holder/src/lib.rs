@@ -8,6 +8,7 @@ mod bus;
 mod call;
 mod channels;
 mod control;
+mod deflate;
 mod events;
 mod frames;
 pub mod grip;

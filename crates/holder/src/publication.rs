@@ -9,7 +9,8 @@ use serde_json::Value;
 use tailrace_http::body_encoder::BodyEncoder;
 use tailrace_http::encode::ResponseHead;
 
-use crate::frames;
+use crate::deflate::Deflate;
+use crate::frames::{self, MessageFrame};
 use crate::grip::channel_name;
 
 /// Maximum size of a document, in bytes.
@@ -30,7 +31,7 @@ pub struct Publication {
     pub requires: Option<String>,
     /// The id of the connection that has sent it.
     pub sender: Option<String>,
-    /// For WebSockets: the frame.
+    /// For WebSockets.
     pub web_socket: Option<WebSocketForm>,
     /// For held streams.
     pub stream: Option<StreamForm>,
@@ -58,8 +59,8 @@ pub enum StreamForm {
 /// What WebSockets are sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WebSocketForm {
-    /// This frame, which has a whole message.
-    Frame(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// This message.
+    Message(MessageFrame),
     /// This close frame.
     Close(#[serde(with = "serde_bytes")] Vec<u8>),
 }
@@ -105,6 +106,16 @@ pub struct ResponseForm {
     pub body: Vec<u8>,
 }
 
+impl WebSocketForm {
+    /// The bytes for a client that has agreed on this compression.
+    pub(crate) fn bytes(&self, deflate: Option<Deflate>) -> &[u8] {
+        match self {
+            Self::Message(message) => message.bytes(deflate),
+            Self::Close(frame) => frame,
+        }
+    }
+}
+
 impl Publication {
     /// True if there is a form of it for connections.
     pub(crate) fn has_form(&self) -> bool {
@@ -128,7 +139,8 @@ impl Publication {
             .map(|text| text.as_ref().map_or(0, String::len))
             .sum::<usize>();
         let web_socket = match &self.web_socket {
-            Some(WebSocketForm::Frame(frame) | WebSocketForm::Close(frame)) => frame.capacity(),
+            Some(WebSocketForm::Message(message)) => message.size(),
+            Some(WebSocketForm::Close(frame)) => frame.capacity(),
             None => 0,
         };
         size_of::<Self>() + web_socket + self.channel.len() + stream + response + ids + texts
@@ -220,7 +232,7 @@ fn web_socket(value: &Value) -> Result<Option<WebSocketForm>, String> {
     }
     let is_text = value.get("content-bin").is_none();
     let content = bytes(value, "content")?.ok_or("ws-message has no content")?;
-    Ok(Some(WebSocketForm::Frame(frames::message(&content, is_text))))
+    Ok(Some(WebSocketForm::Message(MessageFrame::new(&content, is_text))))
 }
 
 fn response(value: &Value) -> Result<ResponseForm, String> {

@@ -8,8 +8,9 @@ use serde_json::Value;
 use tungstenite::handshake::derive_accept_key;
 
 use crate::call::{self, Answer};
+use crate::deflate::Deflate;
 use crate::events::{self, Event, MEDIA_TYPE};
-use crate::frames;
+use crate::frames::{self, MessageFrame};
 use crate::grip::{Filters, MAX_CHANNELS, Subscription, channel_name};
 use crate::message::{Opening, Origin};
 
@@ -42,9 +43,13 @@ pub(crate) struct Session {
     /// A request was made and is not answered.
     #[serde(skip)]
     pub(crate) is_calling: bool,
-    /// The frames of an incomplete message, for the next holder.
+    /// What the client and the server have agreed on for compression.
+    pub(crate) deflate: Option<Deflate>,
+    /// The frames of an incomplete message, and those that were not read, for the next holder.
     #[serde(with = "serde_bytes")]
     pub(crate) pending: Vec<u8>,
+    /// How many of these bytes belong to the incomplete message.
+    pub(crate) pending_read: usize,
 }
 
 /// What follows from an answer of the application.
@@ -76,7 +81,9 @@ impl Session {
             is_over: false,
             is_detached: false,
             is_calling: false,
+            deflate: None,
             pending: Vec::new(),
+            pending_read: 0,
         }
     }
 
@@ -185,14 +192,19 @@ impl Session {
     }
 
     /// The head of the response that opens the WebSocket (RFC 6455 section 4.2.2).
-    fn handshake(&self, answer: &Answer) -> Option<Vec<u8>> {
-        let of_client = |wanted: &[u8]| {
-            self.origin.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
+    fn handshake(&mut self, answer: &Answer) -> Option<Vec<u8>> {
+        let of_client = |wanted: &'static [u8]| {
+            self.origin.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
         };
-        let key = of_client(b"sec-websocket-key")?;
+        let key = of_client(b"sec-websocket-key").next()?;
         let mut head =
             String::from("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n");
         head.push_str(&format!("Sec-WebSocket-Accept: {}\r\n", derive_accept_key(key)));
+        let offers = of_client(b"sec-websocket-extensions").filter_map(|value| std::str::from_utf8(value).ok());
+        self.deflate = Deflate::accept(offers);
+        if let Some(deflate) = self.deflate {
+            head.push_str(&format!("Sec-WebSocket-Extensions: {}\r\n", deflate.answer()));
+        }
         for (name, value) in &answer.fields {
             let is_protocol = name.eq_ignore_ascii_case("sec-websocket-protocol");
             if is_protocol || name.eq_ignore_ascii_case("set-cookie") {
@@ -217,11 +229,13 @@ impl Session {
 
     /// A message of the application: for the client, or an instruction.
     fn message(&mut self, content: &[u8], is_text: bool) -> Option<Action> {
-        let Some(prefix) = &self.prefix else { return Some(Action::Send(frames::message(content, is_text))) };
+        let send =
+            |content: &[u8]| Some(Action::Send(MessageFrame::new(content, is_text).bytes(self.deflate).to_vec()));
+        let Some(prefix) = &self.prefix else { return send(content) };
         if is_text && let Some(instruction) = content.strip_prefix(CONTROL) {
             return self.instruction(&serde_json::from_slice(instruction).ok()?);
         }
-        content.strip_prefix(prefix.as_bytes()).map(|content| Action::Send(frames::message(content, is_text)))
+        content.strip_prefix(prefix.as_bytes()).and_then(send)
     }
 
     fn instruction(&mut self, instruction: &Value) -> Option<Action> {
@@ -287,7 +301,7 @@ mod tests {
     use super::{Action, Session, message_prefix};
     use crate::call::Answer;
     use crate::events::{Event, encode};
-    use crate::frames;
+    use crate::frames::{self, MessageFrame};
     use crate::message::{Opening, Origin};
 
     fn session() -> Session {
@@ -329,7 +343,7 @@ mod tests {
             panic!("{actions:?}")
         };
         assert!(String::from_utf8_lossy(head).contains("Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"));
-        assert_eq!((channel.channel.as_str(), sent), ("a", &frames::message(b"hi", true)));
+        assert_eq!((channel.channel.as_str(), sent), ("a", &MessageFrame::new(b"hi", true).bytes(None).to_vec()));
         assert_eq!((close, session.user()), (&frames::close_frame(Some(1000), ""), Some("3")));
     }
 
@@ -354,7 +368,7 @@ mod tests {
         assert_eq!(session.answered(answer("200 OK", &[], b"")), []);
         assert_eq!(
             session.answered(answer("200 OK", &[EVENTS], b"TEXT 4\r\nc:{}\r\n")),
-            [Action::Send(frames::message(b"c:{}", true))]
+            [Action::Send(MessageFrame::new(b"c:{}", true).bytes(None).to_vec())]
         );
     }
 
