@@ -25,7 +25,8 @@ use tailrace_os::random;
 use tailrace_os::socket;
 
 use crate::bus::Bus;
-use crate::call::{Answer, Call, Farewell, Recipient};
+use crate::call::{Answer, Farewell, Recipient};
+use crate::calls::{self, Calls};
 use crate::channels::{Channels, Entry, Member, ReplayLimits};
 use crate::control::{Control, Received, Role};
 use crate::events::Event;
@@ -37,14 +38,6 @@ use crate::publication::{self, Publication};
 const LISTENER: u64 = u64::MAX - 1;
 /// The keys of connections to clients begin here; those below are of other processes.
 const CLIENTS: u64 = 1 << 32;
-/// The keys of requests to the application begin here.
-const CALLS: u64 = 1 << 33;
-/// Maximum number of requests to the application at once; others wait.
-const MAX_CALLS: usize = 256;
-/// How long the application may take for a request.
-const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// Requests that tell the application of clients that have left may occupy this much memory while they wait.
-const MAX_FAREWELLS: usize = 32 << 20;
 /// Messages of one process that are read before other events are looked at.
 const MESSAGES: usize = 64;
 /// How often more content is asked for in a row, and how long after a failure.
@@ -112,14 +105,12 @@ struct Passed {
     last: u64,
 }
 
-/// What waits until fewer requests of the application are made.
-enum Waiting {
-    /// The connection with this key and serial number has something to ask.
-    Connection(usize, u64),
-    /// A request whose turn has come, but for which there was no descriptor.
-    Request(Vec<u8>, Recipient),
-    /// The application is to be told that a client has left.
-    Farewell(Vec<u8>),
+/// What a warning is about.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Topic {
+    Call,
+    Bus,
+    Closed(Reason),
 }
 
 /// Writes a line to the error log.
@@ -129,8 +120,6 @@ pub type Log = Box<dyn Fn(Level, &str) + Send>;
 pub struct Holder {
     shared: Arc<Stop>,
     listener: OwnedFd,
-    /// Where requests of the application are made.
-    application: Vec<u8>,
     limits: Limits,
     log: Log,
     channels: Channels,
@@ -140,7 +129,6 @@ pub struct Holder {
     silent: Vec<usize>,
     /// What other servers get, if there are some.
     bus: Option<Bus>,
-    bus_lines: OnceAMinute,
     by_client: HashMap<IpAddr, usize>,
     /// Those that are to be sent something.
     listed: VecDeque<usize>,
@@ -154,19 +142,12 @@ pub struct Holder {
     accounted: (u64, Instant),
     published: u64,
     closed: HashMap<Reason, u64>,
-    call_lines: OnceAMinute,
-    lines: [OnceAMinute; Reason::ALL.len()],
+    /// Lines that are logged at most once a minute.
+    lines: HashMap<Topic, OnceAMinute>,
     began: Instant,
     /// When a stopping holder ends although clients have not received everything.
     ends_at: Option<Instant>,
-    /// Requests to the application.
-    calls: Slab<Call>,
-    /// Requests that could not be made: they are answered in the next round of the loop.
-    failed: Vec<(Recipient, io::Error)>,
-    /// What waits until fewer requests are made.
-    waiting: VecDeque<Waiting>,
-    /// Bytes of the farewells among them.
-    farewells: usize,
+    calls: Calls,
     /// Events whose source has more than was read in one go.
     again: Vec<u64>,
     /// The next holder, and when it gets everything although requests are not answered.
@@ -187,7 +168,6 @@ impl Holder {
         Ok(Self {
             shared,
             listener,
-            application,
             limits,
             log,
             channels: Channels::new(limits.replay),
@@ -195,7 +175,6 @@ impl Holder {
             controls: Slab::new(),
             silent: Vec::new(),
             bus: limits.has_bus.then(|| Bus::new(limits.replay)),
-            bus_lines: OnceAMinute::default(),
             by_client: HashMap::new(),
             listed: VecDeque::new(),
             gathered: Gathered::default(),
@@ -206,14 +185,10 @@ impl Holder {
             accounted: (0, clock::now()),
             published: 0,
             closed: HashMap::new(),
-            call_lines: OnceAMinute::default(),
-            lines: Default::default(),
+            lines: HashMap::new(),
             began: clock::now(),
             ends_at: None,
-            calls: Slab::new(),
-            failed: Vec::new(),
-            waiting: VecDeque::new(),
-            farewells: 0,
+            calls: Calls::new(application),
             again: Vec::new(),
             next: None,
             is_over: false,
@@ -245,7 +220,7 @@ impl Holder {
                     self.drop_cause(key);
                 }
             }
-            for (recipient, fault) in std::mem::take(&mut self.failed) {
+            for (recipient, fault) in self.calls.take_failed() {
                 if let Err(panic) = catch(|| self.answered(recipient, Err(fault))) {
                     self.log_panic(&panic);
                 }
@@ -266,7 +241,7 @@ impl Holder {
         match key {
             WAKEUP => self.shared.poller.clear_wakeup(),
             LISTENER => self.accept(now),
-            CALLS.. => self.call_event(key),
+            calls::FIRST_KEY.. => self.call_event(key),
             CLIENTS.. => self.client_event(key, readiness.read, readiness.write),
             _ => self.control_event(key, now),
         }
@@ -287,12 +262,12 @@ impl Holder {
     }
 
     fn pause(&self) -> Option<Duration> {
-        if !self.listed.is_empty() || !self.failed.is_empty() || !self.again.is_empty() {
+        if !self.listed.is_empty() || self.calls.has_failed() || !self.again.is_empty() {
             return Some(Duration::ZERO);
         }
         let controls = self.controls.iter().filter_map(|(_, control)| control.expires_at()).min();
         let timer = self.timers.first().map(|(at, _, _)| *at);
-        let call = self.calls.iter().map(|(_, call)| call.since + CALL_TIMEOUT).min();
+        let call = self.calls.expires_at();
         let passes = self.next.as_ref().map(|(_, at)| *at);
         let expiry = self.channels.expires_at();
         let bus = self.bus.as_ref().and_then(Bus::expires_at);
@@ -539,7 +514,7 @@ impl Holder {
         if !held.calls() || self.next.is_some() || self.ends_at.is_some() {
             return;
         }
-        if self.calls.len() >= MAX_CALLS {
+        if self.calls.is_full() {
             return self.wait(key);
         }
         let client = held.state.client.clone();
@@ -547,7 +522,7 @@ impl Holder {
         let packet = session.request(&client);
         session.is_calling = true;
         let recipient = Recipient::Connection(key, held.serial);
-        self.begin_call(packet, recipient);
+        self.calls.make(&self.shared.poller, packet, recipient);
     }
 
     /// Asks the application for more content of a stream.
@@ -555,7 +530,7 @@ impl Holder {
         if self.next.is_some() || self.ends_at.is_some() {
             return;
         }
-        if self.calls.len() >= MAX_CALLS {
+        if self.calls.is_full() {
             return self.wait(key);
         }
         let held = &mut self.held[key];
@@ -564,96 +539,35 @@ impl Holder {
         }
         let packet = held.fetch(self.channels.last());
         let recipient = Recipient::Connection(key, held.serial);
-        self.begin_call(packet, recipient);
+        self.calls.make(&self.shared.poller, packet, recipient);
     }
 
     /// Has a connection ask when fewer requests are made.
     fn wait(&mut self, key: usize) {
         let held = &mut self.held[key];
         if !std::mem::replace(&mut held.awaits_call, true) {
-            self.waiting.push_back(Waiting::Connection(key, held.serial));
+            self.calls.wait(key, held.serial);
         }
     }
 
-    fn begin_call(&mut self, packet: Option<Vec<u8>>, recipient: Recipient) {
-        let Some(packet) = packet else {
-            return self
-                .failed
-                .push((recipient, io::Error::other("the headers of the WebSocket request are too large")));
-        };
-        let socket = match passing::connect_to(&self.application) {
-            Ok(socket) => socket,
-            // No descriptor is left, or the queue is full. When another request has been answered, there may be room.
-            Err(_) if !self.calls.is_empty() => return self.waiting.push_front(Waiting::Request(packet, recipient)),
-            Err(fault) => return self.failed.push((recipient, fault)),
-        };
-        let slot = self.calls.vacant_entry();
-        match self.shared.poller.watch_connection(Some(socket.as_fd()), CALLS + slot.key() as u64) {
-            // Its first event comes immediately: it is writable.
-            Ok(()) => _ = slot.insert(Call::new(socket, packet, recipient, clock::now())),
-            Err(fault) => self.failed.push((recipient, fault)),
-        }
-    }
-
-    /// Makes the requests that have waited, as far as there may be more.
+    /// Has those that have waited for their turn ask, as far as there may be more requests.
     fn make_waiting_calls(&mut self) {
-        while self.calls.len() < MAX_CALLS
-            && let Some(next) = self.waiting.pop_front()
-        {
-            match next {
-                Waiting::Connection(key, serial) => {
-                    let Some(held) = self.held.get_mut(key).filter(|held| held.serial == serial) else { continue };
-                    held.awaits_call = false;
-                    if held.state.session.is_some() { self.call(key) } else { self.list(key) }
-                }
-                Waiting::Request(packet, recipient) => self.begin_call(Some(packet), recipient),
-                Waiting::Farewell(packet) => {
-                    self.farewells -= packet.len();
-                    self.begin_call(Some(packet), Recipient::Gone);
-                }
-            }
-            if let Some(Waiting::Request(..)) = self.waiting.front() {
-                return;
-            }
-        }
-    }
-
-    /// Sends the application a request whose answer matters to nobody.
-    fn bid_farewell(&mut self, packet: Vec<u8>) {
-        if self.calls.len() < MAX_CALLS {
-            self.begin_call(Some(packet), Recipient::Gone);
-        } else if self.farewells + packet.len() <= MAX_FAREWELLS {
-            self.farewells += packet.len();
-            self.waiting.push_back(Waiting::Farewell(packet));
-        } else {
-            self.log_call("the application is too slow to receive all DISCONNECT and CLOSE events; some were dropped");
-        }
-    }
-
-    fn log_call(&mut self, line: &str) {
-        let now = u64::try_from(clock::since(self.began).as_millis()).unwrap_or(u64::MAX);
-        if self.call_lines.may_log(now) {
-            (self.log)(Level::Warning, line);
+        while let Some((key, serial)) = self.calls.next_connection(&self.shared.poller) {
+            let Some(held) = self.held.get_mut(key).filter(|held| held.serial == serial) else { continue };
+            held.awaits_call = false;
+            if held.state.session.is_some() { self.call(key) } else { self.list(key) }
         }
     }
 
     fn call_event(&mut self, key: u64) {
-        let Some(key) = usize::try_from(key - CALLS).ok().filter(|key| self.calls.contains(*key)) else { return };
-        let result = match self.calls[key].step() {
-            Ok(None) => return,
-            Ok(Some(answer)) => Ok(answer),
-            Err(fault) => Err(fault),
-        };
-        self.end_call(key, result);
+        if let Some((key, result)) = self.calls.event(key) {
+            self.end_call(key, result);
+        }
     }
 
     fn end_call(&mut self, key: usize, result: io::Result<Answer>) {
-        let call = self.calls.remove(key);
-        let is_accepted = result.as_ref().is_ok_and(|answer| answer.code() == 200);
-        if let Some(farewell) = call.next.filter(|farewell| farewell.is_of_open || is_accepted) {
-            self.begin_call(Some(farewell.packet), Recipient::Gone);
-        }
-        self.answered(call.recipient, result);
+        let recipient = self.calls.end(&self.shared.poller, key, &result);
+        self.answered(recipient, result);
         self.make_waiting_calls();
     }
 
@@ -662,7 +576,7 @@ impl Holder {
         let Some(held) = self.held.get_mut(key).filter(|held| held.serial == serial) else { return };
         if let Err(fault) = &result {
             let line = format!("{}: the request to the application failed: {fault}", held.state.request);
-            self.log_call(&line);
+            self.warn(Topic::Call, &line);
         }
         let Some(held) = self.held.get_mut(key) else { return };
         if held.state.session.is_none() {
@@ -736,10 +650,13 @@ impl Holder {
         let client = held.state.client.clone();
         let serial = held.serial;
         let Some(packet) = session.request(&client) else { return };
-        let mut calls = self.calls.iter_mut().map(|(_, call)| call);
-        match calls.find(|call| is_calling && call.recipient == Recipient::Connection(key, serial)) {
-            Some(call) => call.next = Some(Farewell { packet, is_of_open: is_open }),
-            None => self.bid_farewell(packet),
+        let farewell = Farewell { packet, is_of_open: is_open };
+        let left = if is_calling { self.calls.follow(key, serial, farewell) } else { Some(farewell) };
+        if let Some(farewell) = left
+            && !self.calls.bid_farewell(&self.shared.poller, farewell.packet)
+        {
+            let line = "the application is too slow to receive all DISCONNECT and CLOSE events; some were dropped";
+            self.warn(Topic::Call, line);
         }
     }
 
@@ -882,10 +799,7 @@ impl Holder {
                 "the process that holds connections has no file descriptor left; raise the limit of open files"
             }
         };
-        let at = Reason::ALL.iter().position(|(known, _)| *known == reason).unwrap_or_default();
-        if self.lines[at].may_log(self.millis()) {
-            (self.log)(Level::Warning, &format!("{request}: a held connection was closed: {why}"));
-        }
+        self.warn(Topic::Closed(reason), &format!("{request}: a held connection was closed: {why}"));
     }
 
     /// Accounts again for what is no longer kept for all, but still for clients that have received a part of it.
@@ -931,8 +845,7 @@ impl Holder {
                 self.list(key);
             }
         }
-        let overdue = self.calls.iter().filter(|(_, call)| call.since + CALL_TIMEOUT <= now).map(|(key, _)| key);
-        for key in overdue.collect::<Vec<_>>() {
+        for key in self.calls.expired(now) {
             self.end_call(key, Err(ErrorKind::TimedOut.into()));
         }
         self.controls.retain(|_, control| control.expires_at().is_none_or(|at| at > now));
@@ -981,12 +894,8 @@ impl Holder {
         match parsed {
             Ok(publications) => self.publish_all(publications, now),
             Err(fault) => {
-                if self.bus_lines.may_log(self.millis()) {
-                    (self.log)(
-                        Level::Warning,
-                        &format!("--publish-bus: an invalid publication was discarded: {fault}"),
-                    );
-                }
+                let line = format!("--publish-bus: an invalid publication was discarded: {fault}");
+                self.warn(Topic::Bus, &line);
             }
         }
     }
@@ -997,9 +906,12 @@ impl Holder {
         }
     }
 
-    /// Milliseconds since the start.
-    fn millis(&self) -> u64 {
-        u64::try_from(clock::since(self.began).as_millis()).unwrap_or(u64::MAX)
+    /// Logs a warning, unless there was one on this topic in the last minute.
+    fn warn(&mut self, topic: Topic, line: &str) {
+        let millis = u64::try_from(clock::since(self.began).as_millis()).unwrap_or(u64::MAX);
+        if self.lines.entry(topic).or_default().may_log(millis) {
+            (self.log)(Level::Warning, line);
+        }
     }
 
     fn publish(&mut self, mut publication: Publication, now: Instant) {
@@ -1080,8 +992,7 @@ impl Holder {
     }
 
     fn pass_on_when_quiet(&mut self, now: Instant) {
-        let is_quiet = self.calls.is_empty() && self.waiting.is_empty();
-        if !self.next.as_ref().is_some_and(|(_, until)| is_quiet || *until <= now) {
+        if !self.next.as_ref().is_some_and(|(_, until)| self.calls.is_quiet() || *until <= now) {
             return;
         }
         let Some((next, _)) = self.next.take() else { return };

@@ -6,6 +6,7 @@
 
 mod bus;
 mod call;
+mod calls;
 mod channels;
 mod control;
 mod deflate;

@@ -11,8 +11,9 @@ use std::time::Duration;
 use tailrace_os::socket::{self, Io};
 use tailrace_os::{clock, passing};
 
-use super::{Holder, LAST_BYTES, Limits, MAX_CALLS, MAX_WAITING, RETRY_TIMER};
+use super::{Holder, LAST_BYTES, Limits, MAX_WAITING, RETRY_TIMER};
 use crate::call::Answer;
+use crate::calls::MAX_MADE;
 use crate::channels::ReplayLimits;
 use crate::grip::Instructions;
 use crate::held::Reason;
@@ -470,7 +471,7 @@ fn web_socket(case: &mut Case) -> UnixStream {
 fn silent_application(case: &mut Case) -> UnixListener {
     let name = [case.name.as_slice(), b"-application"].concat();
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-    case.holder.application = name;
+    case.holder.calls.application = name;
     listener
 }
 
@@ -478,21 +479,20 @@ fn silent_application(case: &mut Case) -> UnixListener {
 fn connections_that_wait_for_the_application_wait_once_and_get_their_turn_though_others_have_left() {
     let mut case = Case::new(Limits::default());
     let _application = silent_application(&mut case);
-    let mut clients: Vec<_> = (0..MAX_CALLS + 8).map(|_| web_socket(&mut case)).collect();
-    assert_eq!((case.holder.calls.len(), case.holder.waiting.len()), (MAX_CALLS, 8));
-    for key in MAX_CALLS..MAX_CALLS + 8 {
+    let mut clients: Vec<_> = (0..MAX_MADE + 8).map(|_| web_socket(&mut case)).collect();
+    assert_eq!(case.holder.calls.counts(), (MAX_MADE, 8));
+    for key in MAX_MADE..MAX_MADE + 8 {
         case.holder.call(key);
     }
-    assert_eq!(case.holder.waiting.len(), 8, "each waits once");
+    assert_eq!(case.holder.calls.counts().1, 8, "each waits once");
     // All but the last of those that wait.
-    for key in MAX_CALLS..MAX_CALLS + 7 {
+    for key in MAX_MADE..MAX_MADE + 7 {
         case.holder.close(key, Reason::Left);
     }
-    clients.drain(MAX_CALLS..MAX_CALLS + 7);
-    let first = case.holder.calls.iter().next().unwrap().0;
-    case.holder.end_call(first, Ok(Answer::default()));
-    assert!(case.holder.held[MAX_CALLS + 7].is_asking(), "no turn is lost");
-    assert!(case.holder.waiting.is_empty(), "the application does not know of those that have left");
+    clients.drain(MAX_MADE..MAX_MADE + 7);
+    case.holder.end_call(0, Ok(Answer::default()));
+    assert!(case.holder.held[MAX_MADE + 7].is_asking(), "no turn is lost");
+    assert_eq!(case.holder.calls.counts().1, 0, "the application does not know of those that have left");
 }
 
 #[test]
@@ -502,11 +502,10 @@ fn an_application_that_accepts_a_client_that_has_left_is_told_and_one_that_refus
         let _application = silent_application(&mut case);
         let client = web_socket(&mut case);
         case.holder.close(0, Reason::Left);
-        assert_eq!(case.holder.calls.len(), 1);
-        let call = case.holder.calls.iter().next().unwrap().0;
+        assert_eq!(case.holder.calls.counts().0, 1);
         let answer = Answer { status: String::from(status), ..Answer::default() };
-        case.holder.end_call(call, Ok(answer));
-        assert_eq!(case.holder.calls.len(), told, "{status}");
+        case.holder.end_call(0, Ok(answer));
+        assert_eq!(case.holder.calls.counts().0, told, "{status}");
         drop(client);
     }
 }
@@ -517,7 +516,7 @@ fn a_refused_web_socket_does_not_reach_the_application() {
     let _application = silent_application(&mut case);
     let first = web_socket(&mut case);
     let second = web_socket(&mut case);
-    assert_eq!(case.holder.calls.len(), 1);
+    assert_eq!(case.holder.calls.counts().0, 1);
     case.holder.flush();
     assert!(received(&second).starts_with("HTTP/1.1 503 "));
     drop(first);
@@ -596,13 +595,12 @@ fn what_was_dropped_before_a_web_socket_subscribes_is_not_missed() {
     for _ in 0..20 {
         case.publish("x");
     }
-    let call = case.holder.calls.iter().next().unwrap().0;
     case.holder.held[0].state.number = 0;
     let subscribe = crate::events::Event::with("TEXT", br#"c:{"type": "subscribe", "channel": "b"}"#.to_vec());
     let body = crate::events::encode(&[crate::events::Event::of("OPEN"), subscribe].into());
     let fields = [("Content-Type", "application/websocket-events"), ("Sec-WebSocket-Extensions", "grip")];
     let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-    case.holder.end_call(call, Ok(Answer { status: String::from("200 OK"), fields, body }));
+    case.holder.end_call(0, Ok(Answer { status: String::from("200 OK"), fields, body }));
     case.holder.flush();
     assert!(received(&client).starts_with("HTTP/1.1 101 "));
     assert_eq!((case.holder.held.len(), case.closed(Reason::Behind)), (1, 0));
