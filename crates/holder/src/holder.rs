@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use slab::Slab;
 use tailrace_observe::level::Level;
@@ -30,9 +29,10 @@ use crate::calls::{self, Calls};
 use crate::channels::{Channels, Entry, Member, ReplayLimits};
 use crate::control::{Control, Received, Role};
 use crate::events::Event;
-use crate::held::{Counts, Gathered, Held, Left, Outcome, Reason, State};
+use crate::held::{Counts, Gathered, Held, Left, Outcome, Reason};
 use crate::message::{self, Hold, Kind, Opening};
 use crate::publication::{self, Publication};
+use crate::take_over::{Former, Kept, Next, Part, Passed};
 
 /// The key of the listening socket.
 const LISTENER: u64 = u64::MAX - 1;
@@ -56,11 +56,6 @@ const LARGEST: usize = 20;
 const DRAIN: Duration = Duration::from_millis(200);
 /// Bytes that clients have not accepted may occupy this much memory, besides what is kept for all.
 const MAX_WAITING: usize = 128 << 20;
-/// How long the former holder may take for the first message: it waits for answers of the application before.
-const FIRST_MESSAGE: Duration = Duration::from_secs(8);
-/// How long the whole of a take-over may take.
-const TAKE_OVER: Duration = Duration::from_secs(20);
-
 /// How much is held.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
@@ -86,23 +81,6 @@ impl Stop {
         self.is_stopping.store(true, Ordering::SeqCst);
         self.poller.wake();
     }
-}
-
-/// A publication that is kept, for the next holder.
-#[derive(Serialize, Deserialize)]
-struct Kept {
-    number: u64,
-    age_millis: u64,
-    dropped: u64,
-    publication: Publication,
-}
-
-/// A held connection for the next holder.
-#[derive(Serialize, Deserialize)]
-struct Passed {
-    state: State,
-    since_millis: u64,
-    last: u64,
 }
 
 /// What a warning is about.
@@ -1022,41 +1000,25 @@ impl Holder {
     }
 
     fn pass_all(&self, next: &Control, now: Instant) -> io::Result<()> {
-        let until = now + TAKE_OVER;
-        let send = |kind, content: &[u8], descriptor| loop {
-            match message::send(next.socket(), kind, content, descriptor) {
-                Err(fault) if fault.kind() == ErrorKind::WouldBlock && clock::now() < until => {
-                    poll::wait_writable(next.socket(), Duration::from_millis(100));
-                }
-                other => return other,
-            }
-        };
-        for entry in self.channels.entries() {
-            let dropped = self.channels.dropped(&entry.publication.channel);
-            let age_millis = u64::try_from(now.saturating_duration_since(entry.at).as_millis()).unwrap_or(u64::MAX);
-            let publication = (*entry.publication).clone();
-            let kept = Kept { number: entry.number, age_millis, dropped, publication };
-            send(Kind::Kept, &message::content_of(&kept)?, None)?;
+        let next = Next::new(next);
+        let millis = |from| u64::try_from(now.saturating_duration_since(from).as_millis()).unwrap_or(u64::MAX);
+        for Entry { number, at, publication } in self.channels.entries() {
+            let dropped = self.channels.dropped(&publication.channel);
+            let publication = (**publication).clone();
+            let kept = Kept { number: *number, age_millis: millis(*at), dropped, publication };
+            next.send(Kind::Kept, &message::content_of(&kept)?, None)?;
         }
         if let Some(bus) = &self.bus {
             for (kind, content) in bus.portable()? {
-                send(kind, &content, None)?;
+                next.send(kind, &content, None)?;
             }
         }
         for (_, held) in &self.held {
-            let since_millis = u64::try_from(now.saturating_duration_since(held.since).as_millis()).unwrap_or(u64::MAX);
-            let passed = Passed { state: held.portable(&self.channels), since_millis, last: self.channels.last() };
-            send(Kind::Held, &message::content_of(&passed)?, Some(held.socket().as_fd()))?;
+            let (state, last) = (held.portable(&self.channels), self.channels.last());
+            let passed = Passed { state, since_millis: millis(held.since), last };
+            next.send(Kind::Held, &message::content_of(&passed)?, Some(held.socket().as_fd()))?;
         }
-        send(Kind::Complete, &[], None)?;
-        if !poll::wait_readable(next.socket(), until.saturating_duration_since(clock::now())) {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        let mut answer = [0; 1];
-        match socket::receive(next.socket(), &mut answer) {
-            socket::Io::Moved(_) => Ok(()),
-            _ => Err(ErrorKind::UnexpectedEof.into()),
-        }
+        next.complete()
     }
 
     /// Takes over everything from the holder at this address, before [`Holder::run`]. Returns how many connections that
@@ -1083,33 +1045,17 @@ impl Holder {
     }
 
     fn take_all(&mut self, address: &[u8]) -> io::Result<usize> {
-        let mut former = Control::new(passing::connect_to(address)?, clock::now());
-        message::send(former.socket(), Kind::TakeOver, &[], None)?;
-        // If it has just ended, the request waits in our own queue.
-        let mut until = clock::now() + FIRST_MESSAGE;
-        let mut has_answered = false;
-        loop {
-            let Some(Received { kind, content, descriptor }) = former.read()? else {
-                let left = until.saturating_duration_since(clock::now());
-                if left.is_zero() || !poll::wait_readable(former.socket(), left) {
-                    return Err(ErrorKind::TimedOut.into());
-                }
-                continue;
-            };
+        let mut former = Former::ask(address)?;
+        while let Some(part) = former.next()? {
             let now = clock::now();
-            if !std::mem::replace(&mut has_answered, true) {
-                until = now + TAKE_OVER;
-            }
             let earlier = |millis| now.checked_sub(Duration::from_millis(millis)).unwrap_or(now);
-            match (kind, descriptor) {
-                (Kind::Kept, _) => {
-                    let kept: Kept = message::value_of(&content)?;
+            match part {
+                Part::Kept(kept) => {
                     self.channels.restore(&kept.publication.channel, kept.dropped);
                     let publication = Arc::new(kept.publication);
                     self.channels.add(Entry { number: kept.number, at: earlier(kept.age_millis), publication });
                 }
-                (Kind::Held, Some(socket)) => {
-                    let passed: Passed = message::value_of(&content)?;
+                Part::Held(passed, socket) => {
                     self.channels.set_last(passed.last);
                     let mut held = Held::of(passed.state, socket, now);
                     held.since = earlier(passed.since_millis);
@@ -1117,21 +1063,17 @@ impl Holder {
                     held.take_pending();
                     self.register(held, None, now);
                 }
-                (Kind::Bus | Kind::Document, _) => {
+                Part::Bus(kind, content) => {
                     if let Some(bus) = &mut self.bus {
                         bus.restore(kind, &content, now)?;
                     }
                 }
-                (Kind::Complete, _) => {
-                    // If it has stopped waiting, it has kept everything.
-                    former.answer(b"+")?;
-                    let keys: Vec<_> = self.held.iter().map(|(key, _)| key).collect();
-                    keys.into_iter().for_each(|key| self.call(key));
-                    return Ok(self.held.len());
-                }
-                _ => return Err(ErrorKind::InvalidData.into()),
             }
         }
+        former.confirm()?;
+        let keys: Vec<_> = self.held.iter().map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.call(key));
+        Ok(self.held.len())
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The order of the files: what an application asks for ([`grip`]) travels with its connection in a [`message`], through
 //! `control`, to the `holder`. What is published ([`publication`]) is kept in `channels`, and sent to each `held`
-//! connection; the `bus` has what other servers are to get.
+//! connection; the `bus` has what other servers are to get. The next holder gets everything by `take_over`.
 
 mod bus;
 mod call;
@@ -18,6 +18,7 @@ mod holder;
 pub mod message;
 pub mod publication;
 mod session;
+mod take_over;
 
 pub use channels::ReplayLimits;
 pub use holder::{Holder, Limits, Log, Stop};
