@@ -97,6 +97,12 @@ pub(crate) struct Subscribed {
 }
 
 impl Subscribed {
+    /// All channels of a response.
+    fn all(instructions: &Instructions) -> Vec<Self> {
+        let tracks = instructions.tracks_ids();
+        instructions.subscriptions.iter().map(|subscription| Self::new(subscription, tracks, 0)).collect()
+    }
+
     fn new(subscription: &Subscription, tracks: bool, from: u64) -> Self {
         Self {
             channel: 0,
@@ -123,6 +129,18 @@ struct Extras {
     next: Option<(String, Origin)>,
     /// Requests for it that have failed in a row.
     failures: u32,
+}
+
+impl Extras {
+    /// Does what instructions say. `origin`: the request for which they are.
+    fn follow(&mut self, instructions: &Instructions, origin: Option<Origin>) {
+        let meta =
+            |wanted: &str| instructions.meta.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+        self.user = meta("user").or(self.user.take());
+        self.id_format = meta("id_format").or(self.id_format.take());
+        self.next = instructions.next.clone().zip(origin);
+        self.failures = 0;
+    }
 }
 
 /// A response that is sent if nothing is published in time.
@@ -287,15 +305,8 @@ impl Held {
     pub(crate) fn new(hold: Hold, socket: OwnedFd, now: Instant) -> Result<Self, String> {
         let Hold { instructions, .. } = &hold;
         let mode = instructions.mode.unwrap_or(Mode::Stream);
-        let meta =
-            |wanted: &str| instructions.meta.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
-        let mut extras = Extras {
-            user: meta("user"),
-            id_format: meta("id_format"),
-            next: instructions.next.clone().zip(hold.origin.clone()),
-            failures: 0,
-            held_response: None,
-        };
+        let mut extras = Extras::default();
+        extras.follow(instructions, hold.origin.clone());
         let fields = || hold.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
         let status =
             instructions.status.map_or_else(|| hold.status.clone(), |status| format!("{status} ").into_bytes());
@@ -319,9 +330,8 @@ impl Held {
             unsent.extend_from_slice(&hold.body);
             unsent.extend_from_slice(encoder.behind(hold.body.len()));
         }
-        let tracks = instructions.tracks_ids();
         // Without a hold, its content goes on elsewhere, and the channels follow there.
-        let subscriptions = instructions.subscriptions.iter().filter(|_| instructions.mode.is_some());
+        let subscriptions = if instructions.mode.is_some() { Subscribed::all(instructions) } else { Vec::new() };
         let state = State {
             mode,
             format: hold.format,
@@ -329,7 +339,7 @@ impl Held {
             request: hold.request.clone(),
             is_relayed: hold.is_relayed,
             is_event_stream,
-            subscriptions: subscriptions.map(|subscription| Subscribed::new(subscription, tracks, 0)).collect(),
+            subscriptions,
             session: None,
             number: 0,
             unsent,
@@ -1150,16 +1160,12 @@ impl Held {
             extras.failures += 1;
             return Err(());
         };
-        extras.failures = 0;
         let origin = extras.next.take().map(|(_, origin)| origin);
-        extras.next = instructions.next.clone().zip(origin);
-        let meta = |wanted: &str| instructions.meta.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
-        extras.user = meta("user").cloned().or(extras.user.take());
-        extras.id_format = meta("id_format").cloned().or(extras.id_format.take());
+        extras.follow(&instructions, origin);
         self.append(&answer.body);
-        let tracks = instructions.tracks_ids();
-        let subscriptions = instructions.subscriptions.iter().filter(|_| instructions.mode == Some(Mode::Stream));
-        self.state.subscriptions = subscriptions.map(|subscription| Subscribed::new(subscription, tracks, 0)).collect();
+        if instructions.mode == Some(Mode::Stream) {
+            self.state.subscriptions = Subscribed::all(&instructions);
+        }
         for (subscription, subscribed) in self.state.subscriptions.iter_mut().enumerate() {
             (subscribed.channel, subscribed.place) = channels.join(&subscribed.name, Member { key, subscription });
         }
