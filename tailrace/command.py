@@ -22,7 +22,7 @@ import sys
 import click
 
 from tailrace._tailrace import __version__
-from tailrace.cli import arguments, log_settings
+from tailrace.cli import arguments, envfile, log_settings
 from tailrace.cli.options import OPTIONS
 from tailrace.cli.settings import from_the_platform
 from tailrace.errors import LoadError, TailraceError
@@ -85,6 +85,7 @@ def _serve(**given: Any) -> int:
 
     https://tailrace.dev/docs/options.html describes each option in detail.
     """
+    envfile.inherit(os.environ)
     settings, warnings = arguments.settings_of(given)
     if settings["app"].value is None:
         raise click.UsageError(
@@ -93,12 +94,13 @@ def _serve(**given: Any) -> int:
         )
     directory.leave_removed(settings["chdir"].value)
     log_settings.begin(settings)
+    # First, since it gives a new master the standard error of the old one.
+    settings, found = service.from_environment(settings)
     for warning in warnings:
         log.logger.warning("%s", warning)
     atexit.unregister(logging.shutdown)
     atexit.register(log.shutdown)
     atexit.register(early.ignore_stops)
-    settings, found = service.from_environment(settings)
     if said := from_the_platform(settings):
         log.logger.info("%s", said)
     # Process 1 has a master also with --debug: the master reaps orphans, and the application its own children.

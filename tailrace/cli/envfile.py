@@ -3,29 +3,50 @@
 Variables that the environment has already stay as they are, so that a variable given for one start is stronger than the
 file. `$` has no meaning, since passwords may contain it. The file is read when the server starts, for the options of
 Tailrace, and by each worker before it loads the application, so that a reload reads changes of the file.
+
+With --user, the new user may not be allowed to read the file. Then a reload and a new master have the variables that
+the first master read before it changed the user.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Final
 
 from tailrace.errors import ConfigError
 
 # Maximum length of the file, in characters.
 _MAX_CHARACTERS: Final = 1 << 20
+# Gives a new master the variables of a file that its user cannot read.
+VARIABLE: Final = "_TAILRACE_ENV_FILE"
+
+# The variables that a former master read, by the path of their file.
+_inherited: Final[dict[str, dict[str, str]]] = {}
+
+
+def inherit(environ: MutableMapping[str, str]) -> None:
+    """Takes the variables from a former master, if it has passed some, out of the environment."""
+    with contextlib.suppress(ValueError):
+        _inherited.update(json.loads(environ.pop(VARIABLE, "{}")))
 
 
 def read(path: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the file that `environ` does not have. Raises ConfigError for a line that is no variable."""
+    """The variables of the file that `environ` does not have. If this user cannot read the file, those that a former
+    master read. Raises ConfigError for a line that is no variable."""
     # Imported here because most servers start without it.
     from dotenv.parser import parse_stream
 
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(_MAX_CHARACTERS + 1)
+    except PermissionError as error:
+        if (known := _inherited.get(os.path.realpath(path))) is not None:
+            return {name: value for name, value in known.items() if name not in environ}
+        raise ConfigError(f"--env-file {path}: cannot be read: {error.strerror}; check the path") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigError(f"--env-file {path}: cannot be read: {reason}; check the path") from None
@@ -60,11 +81,22 @@ class Variables:
 
     def __init__(self, path: str | None) -> None:
         self._path, self._user = path, os.geteuid()
+        # Now, since the new user may not be allowed to follow its links.
+        self._real = None if path is None else os.path.realpath(path)
         self._first = {} if path is None else read(path, os.environ)
 
     def apply(self) -> None:
         """Puts them into the environment as they are in the file now, if it can be read. Raises ConfigError."""
         if self._path is None:
             return
-        is_hidden = os.geteuid() != self._user and not os.access(self._path, os.R_OK)
-        os.environ.update(self._first if is_hidden else read(self._path, os.environ))
+        os.environ.update(self._first if self._is_hidden(self._path) else read(self._path, os.environ))
+
+    def hidden(self) -> dict[str, str]:
+        """A variable for the environment of a new master, if the user has changed and cannot read the file."""
+        if self._path is None or self._real is None or not self._is_hidden(self._path):
+            return {}
+        return {VARIABLE: json.dumps({self._real: self._first})}
+
+    def _is_hidden(self, path: str) -> bool:
+        has_changed = os.geteuid() != self._user or self._real in _inherited
+        return has_changed and not os.access(path, os.R_OK)

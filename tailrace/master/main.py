@@ -55,7 +55,7 @@ def _serve(
     named = None if application is not None else directory.named(settings.chdir)
     with service, prepared(settings, named=named, has_status=True, kept=service.kept) as found:
         settings, listeners = found.settings, found.listeners
-        service.set_up(settings, listeners, found.certificates)
+        service.set_up(settings, listeners, found.certificates, found.variables)
         functions = hooks.read(settings.hooks)
         setup = WorkerSetup(application, named, functions, found.variables)
         return Master(settings, listeners, setup, service, stops).run()

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tailrace._tailrace import Certificates
+from tailrace.cli.envfile import Variables
 from tailrace.cli.options import BY_NAME
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import Setting, Settings, is_chosen
@@ -63,6 +64,7 @@ class Service:
         self._status: status.Status | None = None
         self._former: Process | None = None
         self._holding: Holding | None = None
+        self._variables: Variables | None = None
         self._statsd: Statsd | None = None
         self._pid_file: PidFile | None = None
         self._listeners: list[Listener] = []
@@ -97,11 +99,15 @@ class Service:
         return self._predecessor.listener(address) if self._predecessor else None
 
     def set_up(
-        self, settings: ServerSettings, listeners: list[Listener], certificates: Certificates | None = None
+        self,
+        settings: ServerSettings,
+        listeners: list[Listener],
+        certificates: Certificates | None = None,
+        variables: Variables | None = None,
     ) -> None:
         """Once the sockets are bound: opens the addresses of `--status`, `--haproxy-agent` and `--statsd`, makes the
         pid file, sets title and user, starts the watcher. Raises ConfigError."""
-        self._listeners, self.certificates = listeners, certificates
+        self._listeners, self.certificates, self._variables = listeners, certificates, variables
         predecessor = self._predecessor
         self._status = status.opened(settings, certificates, kept=self.kept)
         try:
@@ -135,9 +141,9 @@ class Service:
 
     def descriptors(self) -> list[int]:
         """Descriptors to wait for."""
-        found = [
-            each.line.fileno() for each in (self._predecessor, self._successor) if each and each.line.fileno() >= 0
-        ]
+        found = self._successor.descriptors if self._successor else []
+        if self._predecessor and self._predecessor.line.fileno() >= 0:
+            found.append(self._predecessor.line.fileno())
         if self._watcher and self._watcher.pipe >= 0:
             found.append(self._watcher.pipe)
         if self._status:
@@ -195,14 +201,19 @@ class Service:
 
     def _is_ready(self, successor: upgrade.Successor) -> bool:
         try:
-            return successor.read() is True
+            is_ready = successor.read() is True
         except UpgradeError as error:
-            log.logger.error("%s: %s; this master (process %d) keeps serving", self._asked, error, os.getpid())
+            # A traceback and the like; a single line is in the error already.
+            more = f"\n{successor.text}" if "\n" in successor.text else ""
+            log.logger.error("%s: %s; this master (process %d) keeps serving%s", self._asked, error, os.getpid(), more)
             self._tell_ready(f"upgrade failed: {error}")
             successor.close()
             self._failed.append(successor)
             self._successor = None
             return False
+        if is_ready and successor.text:
+            log.logger.warning("%s: process %d wrote while it started:\n%s", self._asked, successor.pid, successor.text)
+        return is_ready
 
     def _watched(self, watcher: watch.Watcher) -> list[Event]:
         found: list[Event] = []
@@ -287,13 +298,22 @@ class Service:
             try:
                 passed = [(str(each.address), each.socket.fileno()) for each in (*self._listeners, *others)]
                 passed += self._holding.passed if self._holding else []
-                self._successor = upgrade.start(self.origin, passed, self._passed)
+                hidden = self._variables.hidden() if self._variables else {}
+                origin = self.origin._replace(environ={**self.origin.environ, **hidden})
+                self._successor = upgrade.start(origin, passed, self._passed)
             except UpgradeError as error:
                 log.logger.error("%s: %s", asked, error)
             else:
                 self._manager.reloading(f"process {self._successor.pid} will take over")
                 self._asked = asked
                 log.logger.info("%s: process %d starts, and takes over once it serves", asked, self._successor.pid)
+                if hidden:
+                    log.logger.info(
+                        "%s: --env-file: this user cannot read it, so process %d gets the values of the start; to "
+                        "load changes of the file, restart the server",
+                        asked,
+                        self._successor.pid,
+                    )
 
     def hand_over(self) -> None:
         """Makes the successor the master. The sockets stay open here until this master closes them."""

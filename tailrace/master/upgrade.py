@@ -6,6 +6,9 @@ master starts its workers and sends `R`. Then the old one sends `G`, lets its wo
 master ends before its `R`, the old one keeps serving; if the old one is killed before its `G`, the end of the line
 means `G`.
 
+Until the new master has a log, its standard error is a second socket to the old one, which logs why it ended, even if
+Python itself did not start.
+
 `Origin` and `Successor` are for the old master, `Predecessor` for the new one. Thread: the master's only one.
 """
 
@@ -28,6 +31,11 @@ _READY: Final = b"R"
 _FAILED: Final = b"E"
 _GO: Final = b"G"
 _HOLDS: Final = b"H"
+_STDERR: Final = 2
+# What `tailrace` writes in front of the error that ends it.
+_ERROR: Final = "tailrace: error: "
+# Maximum number of bytes of its text that are kept: the last ones.
+_MAX_TEXT: Final = 16384
 
 
 class Origin(NamedTuple):
@@ -51,14 +59,41 @@ class Origin(NamedTuple):
 
 
 class Successor:
-    """The new master, for the old one. When `line` is readable, there is a report, or the new master has ended."""
+    """The new master, for the old one. When one of `descriptors` is readable, there is a report or text, or the new
+    master has ended."""
 
-    def __init__(self, pid: int, line: socket.socket) -> None:
-        self.pid, self.line = pid, line
-        self._said = b""
+    def __init__(self, pid: int, line: socket.socket, stderr: socket.socket | None = None) -> None:
+        """stderr: the other end of its standard error; None: it has its own."""
+        self.pid, self.line, self._stderr = pid, line, stderr
+        self._said, self._text = b"", b""
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Those to wait for."""
+        return [each.fileno() for each in (self.line, self._stderr) if each and each.fileno() >= 0]
+
+    @property
+    def text(self) -> str:
+        """What it has written to its standard error so far, before it had a log."""
+        return self._text.decode(errors="replace").rstrip()
 
     def read(self) -> bool | None:
         """True when it is ready, None when it has not reported yet. Raises UpgradeError when it failed."""
+        is_ready = self._read_report()
+        self._read_text()
+        if is_ready is False:
+            reason = self._said.removeprefix(_FAILED).removeprefix(_READY).decode(errors="replace")
+            raise UpgradeError(f"the new master (pid {self.pid}) {reason or self._ended()}")
+        if is_ready and self._stderr:
+            self.stop()
+            raise UpgradeError(
+                f"the new master (pid {self.pid}) still writes its errors to this one, as Tailrace 0.2 does; to go "
+                "back to that version, restart the server"
+            )
+        return is_ready
+
+    def _read_report(self) -> bool | None:
+        """False: it has ended."""
         while True:
             try:
                 said = self.line.recv(65536)
@@ -69,8 +104,26 @@ class Successor:
                 said = b""
             self._said += said
             if not said:
-                reason = self._said.removeprefix(_FAILED).removeprefix(_READY).decode(errors="replace")
-                raise UpgradeError(f"the new master (pid {self.pid}) {reason or 'ended before its workers served'}")
+                return False
+
+    def _read_text(self) -> None:
+        while self._stderr:
+            try:
+                text = self._stderr.recv(65536)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                text = b""
+            self._text = (self._text + text)[-_MAX_TEXT:]
+            if not text:
+                self._stderr.close()
+                self._stderr = None
+
+    def _ended(self) -> str:
+        lines = self.text.splitlines()
+        # The last line of a traceback is its message; after a usage error, hints follow.
+        found = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)] or lines
+        return "ended before its workers served" + (f": {found[-1]}" if found else "")
 
     def go(self, *, holds: bool = False) -> None:
         """Makes it the master. holds: a process of the old one holds connections, which it is to take over."""
@@ -92,8 +145,10 @@ class Successor:
         return status if pid else None
 
     def close(self) -> None:
-        """Closes our end of the line; also called in workers, which inherit it."""
+        """Closes our ends; also called in workers, which inherit them."""
         self.line.close()
+        if self._stderr:
+            self._stderr.close()
 
 
 def start(origin: Origin, listeners: Iterable[tuple[str, int]], passed: Iterable[int] = ()) -> Successor:
@@ -110,7 +165,8 @@ def start(origin: Origin, listeners: Iterable[tuple[str, int]], passed: Iterable
     if not origin.executable:
         raise UpgradeError("cannot start a new master, since Python does not know its executable (sys.executable)")
     ours, theirs = socket.socketpair()
-    with theirs:
+    reads, writes = socket.socketpair()
+    with theirs, writes:
         listeners = list(listeners)
         descriptors = [*(number for _, number in listeners), *passed]
         state = {
@@ -122,18 +178,21 @@ def start(origin: Origin, listeners: Iterable[tuple[str, int]], passed: Iterable
             pid, mask = forks.fork()
         except OSError as error:
             ours.close()
+            reads.close()
             raise UpgradeError(f"cannot fork the new master: {denial(error)}") from None
         if pid == 0:
-            _execute(origin, {**origin.environ, VARIABLE: json.dumps(state)}, theirs, descriptors, mask)
-    ours.setblocking(False)
-    forks.keep_from_children(ours)
-    return Successor(pid, ours)
+            _execute(origin, state, theirs, writes, descriptors, mask)
+    for each in (ours, reads):
+        each.setblocking(False)
+        forks.keep_from_children(each)
+    return Successor(pid, ours, reads)
 
 
 def _execute(
     origin: Origin,
-    environ: Mapping[str, str],
+    state: dict[str, object],
     line: socket.socket,
+    stderr: socket.socket,
     descriptors: Iterable[int],
     mask: Iterable[int],
 ) -> NoReturn:
@@ -143,9 +202,12 @@ def _execute(
             signals.reset()
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             os.chdir(origin.directory)
-            for descriptor in (line.fileno(), *descriptors):
+            kept = os.dup(_STDERR)
+            state["stderr"] = kept
+            for descriptor in (line.fileno(), kept, *descriptors):
                 os.set_inheritable(descriptor, True)
-            os.execve(origin.executable, origin.arguments, environ)
+            os.dup2(stderr.fileno(), _STDERR)
+            os.execve(origin.executable, origin.arguments, {**origin.environ, VARIABLE: json.dumps(state)})
         except OSError as error:
             line.send(_FAILED + f"cannot be started: {error.filename or origin.executable}: {error.strerror}".encode())
     finally:
@@ -216,6 +278,7 @@ def predecessor(environ: MutableMapping[str, str]) -> Predecessor | None:
         if not all(map(_is_listener, (number for _, number in listeners))):
             return None
         line = _line(descriptor)
+        _take_back_stderr(state.get("stderr"))
     except (ValueError, KeyError, TypeError, OSError):
         return None
     for number in (descriptor, *(number for _, number in listeners)):
@@ -226,6 +289,15 @@ def predecessor(environ: MutableMapping[str, str]) -> Predecessor | None:
     line.setblocking(False)
     forks.keep_from_children(line)
     return Predecessor(pid, line, listeners)
+
+
+def _take_back_stderr(kept: int | None) -> None:
+    """Standard error is what it was for the old master. kept: its descriptor; None: it was not changed, by Tailrace
+    0.2. Raises OSError and TypeError."""
+    if kept is not None:
+        sys.stderr.flush()
+        os.dup2(kept, _STDERR)
+        os.close(kept)
 
 
 def _line(descriptor: int) -> socket.socket:

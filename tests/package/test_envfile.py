@@ -1,5 +1,7 @@
 """Variables from the file of `--env-file`."""
 
+import errno
+import json
 import os
 
 import pytest
@@ -84,3 +86,27 @@ def test_variables_are_read_again(monkeypatch, tmp_path):
         os.environ.update(before)
     Variables(None).apply()
     assert dict(os.environ) == before
+
+
+def test_a_new_master_gets_what_its_user_cannot_read(monkeypatch, tmp_path):
+    path = tmp_path / "env"
+    path.write_text("ONE=1\nTWO=2\n")
+    (tmp_path / "link").symlink_to(path)
+    first = Variables(str(tmp_path / "link"))
+    assert first.hidden() == {}
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    assert first.hidden() == {}, "this user can read it, too"
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    environ = {**first.hidden(), "TWO": "given"}
+    monkeypatch.setattr(envfile, "_inherited", {})
+    envfile.inherit(environ)
+    assert environ == {"TWO": "given"}
+
+    def denied(*arguments, **options):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", denied)
+    assert envfile.read(str(path), environ) == {"ONE": "1"}
+    assert Variables(str(path)).hidden() == {envfile.VARIABLE: json.dumps({str(path): {"ONE": "1", "TWO": "2"}})}
+    with pytest.raises(ConfigError, match="other: cannot be read: Permission denied"):
+        envfile.read(str(tmp_path / "other"), {})

@@ -2,6 +2,8 @@
 
 import json
 import os
+import select
+import signal
 import socket
 import sys
 
@@ -125,6 +127,73 @@ def test_process_1_refuses(monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 1)
     with pytest.raises(UpgradeError, match="its container would stop"):
         upgrade.start(Origin("python", (), {}, "/"), [])
+
+
+def running(code):
+    """A new master that runs this code."""
+    return upgrade.start(Origin(sys.executable, (sys.executable, "-c", code), dict(os.environ), "/"), [])
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import nowhere", ": ModuleNotFoundError: No module named 'nowhere'"),
+        ("print('tailrace: error: no such option\\nTry --help', file=__import__('sys').stderr)", ": no such option"),
+        ("import os; os.write(2, b'x' * 300_000 + b'\\nthe end')", ": the end"),
+        ("", ""),
+    ],
+)
+def test_the_last_words_of_a_master_that_does_not_start(code, reason):
+    after = running(code)
+    with pytest.raises(UpgradeError) as caught:
+        for _ in iter(after.read, True):
+            # What it writes must be read, or it would wait.
+            select.select(after.descriptors, [], [])
+    assert str(caught.value) == f"the new master (pid {after.pid}) ended before its workers served{reason}"
+    assert len(after.text) <= 16384
+    after.close()
+    assert after.descriptors == []
+    os.waitpid(after.pid, 0)
+
+
+def test_a_new_master_gets_the_standard_error_of_the_old_one(capfd):
+    code = (
+        "import os, sys; from tailrace.master import upgrade; print('before', file=sys.stderr);"
+        "found = upgrade.predecessor(os.environ); print('after', file=sys.stderr); found.ready(); sys.stdin.read()"
+    )
+    read, write = os.pipe()
+    with open(read) as stdin:
+        kept = os.dup(0)
+        os.dup2(stdin.fileno(), 0)
+        after = running(code)
+        os.dup2(kept, 0)
+        os.close(kept)
+    while not after.read():
+        select.select(after.descriptors, [], [])
+    assert after.text == "before"
+    assert after.descriptors == [after.line.fileno()]
+    assert capfd.readouterr().err == "after\n"
+    os.close(write)
+    os.waitpid(after.pid, 0)
+    after.close()
+
+
+def test_one_that_keeps_writing_to_the_old_one_takes_nothing_over():
+    ours, theirs = socket.socketpair()
+    reads, writes = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    with theirs, writes:
+        for each in (ours, reads):
+            each.setblocking(False)
+        after = Successor(child, ours, reads)
+        writes.send(b"some text\n")
+        theirs.send(b"R")
+        with pytest.raises(UpgradeError, match=r"as Tailrace 0.2 does; to go back to that version, restart the server"):
+            after.read()
+        after.close()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 
 
 def test_a_report_in_pieces():

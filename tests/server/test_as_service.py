@@ -322,18 +322,32 @@ def test_the_whole_server_changes_its_user(public):
         logged("SIGUSR1: log reopened", "SIGUSR1: access log reopened")
         server.get("/after")
         server.until(lambda: "/after" in (public / "access.log").read_text(), "the line in the new file")
-        before = server.master
         server.tell(signal.SIGHUP)
         logged("reload complete")
         assert server.get("/SECRET").body == b"x", "read before the user changed"
+        (public / "app.env").write_text("SECRET=y\n")
+        # New masters are nobody from the start. Each gets the values of its predecessor.
+        for _ in range(2):
+            before = server.master
+            server.tell(signal.SIGUSR2)
+            logged("gets the values of the start", f"taken over from process {before}")
+            assert server.master != before
+            assert server.get("/SECRET").body == b"x"
+            assert server.get("/_TAILRACE_ENV_FILE").body == b"unset"
+        # Another file is not mistaken for the one that they know.
+        (public / "app.env").rename(public / "old.env")
+        (public / "other.env").write_text("SECRET=z\n")
+        (public / "other.env").chmod(0o600)
+        (public / "app.env").symlink_to("other.env")
         server.tell(signal.SIGUSR2)
-        # The new master is nobody from the start.
-        logged("this master (process", "app.env: cannot be read: Permission denied")
-        (public / "app.env").chmod(0o644)
+        logged(
+            "keeps serving", "ended before its workers served: --env-file app.env: cannot be read: Permission denied"
+        )
+        before = server.master
+        (public / "other.env").chmod(0o644)
         server.tell(signal.SIGUSR2)
         logged(f"taken over from process {before}")
-        assert server.master != before
-        assert server.get("/SECRET").body == b"x"
+        assert server.get("/SECRET").body == b"z"
         server.stop()
         assert (public / "app.pid").read_text() == "", "it cannot be removed, so it is empty"
 

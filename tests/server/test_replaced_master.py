@@ -93,6 +93,31 @@ def test_a_new_master_that_fails_leaves_the_old_one(operated, tmp_path):
         assert who(server)[0] == "two"
 
 
+@pytest.mark.parametrize(
+    ("broken", "content", "reason"),
+    [
+        ("tailrace.toml", "workers = \n", "tailrace.toml: "),
+        ("app.env", "no variable\n", "app.env, line 1: not NAME=value"),
+        ("tailrace.py", "raise ImportError('half installed')\n", "ImportError: half installed"),
+    ],
+)
+def test_the_log_says_why_a_new_master_ended_before_it_had_a_log(operated, tmp_path, broken, content, reason):
+    (tmp_path / "app.env").touch()
+    with operated("--env-file", "app.env") as server:
+        before = server.master
+        (tmp_path / broken).write_text(content)
+        server.tell(signal.SIGUSR2)
+        server.logged("keeps serving")
+        (line,) = (line for line in server.log.splitlines() if "keeps serving" in line)
+        assert f"[{before}] ERROR: SIGUSR2: the new master" in line
+        assert "ended before its workers served: " in line
+        assert reason in line
+        (tmp_path / broken).unlink()
+        (tmp_path / "app.env").touch()
+        upgrade(server)
+        assert os.readlink(f"/proc/{server.master}/fd/2") == str(tmp_path / "log"), "its own standard error"
+
+
 def test_a_unix_socket_and_its_file_stay(operated, tmp_path):
     path = tmp_path / "app.sock"
     with operated(address=Address(path=str(path))) as server:
@@ -118,7 +143,7 @@ def test_settings_are_read_anew(operated, tmp_path):
         # Wrong ones are the new master's end alone.
         settings.write_text("workers = 'many'\n")
         server.tell(signal.SIGUSR2)
-        server.logged("ended before its workers served; this master")
+        server.logged("ended before its workers served: tailrace.toml: workers = 'many': ")
         assert who(server)[0] == "one"
 
 
