@@ -1,9 +1,30 @@
 """A scoreboard and a state for the tests of the status process: what it reads, without a process."""
 
-from tailrace._tailrace import Scoreboard, SharedNumbers
+import contextlib
+import os
+import secrets
+import socket
+
+from tailrace._tailrace import Holder, Scoreboard, SharedNumbers
 from tailrace.status import state
 from tailrace.status.counts import PARTS, PHASES
 from tailrace.status.state import SharedState, State, WorkerState
+
+
+@contextlib.contextmanager
+def holding():
+    """Holds connections with a publish bus, in this process: the address where it gives its figures."""
+    name = f"tailrace-test-{os.getpid()}-{secrets.token_hex(4)}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen()
+        made = Holder(listener.fileno(), b"nowhere", write_timeout=5.0, client_connections=0, has_bus=True)
+    made.start()
+    try:
+        yield name
+    finally:
+        made.stop(1.0)
+
 
 COUNTERS = Scoreboard(1, 1, "secrets").counters(0)
 STATES = Scoreboard(1, 1, "secrets").states(0)

@@ -1,11 +1,12 @@
 """What is in deploy/ names metrics, labels and values that /metrics has."""
 
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
-from package.in_status import Board, shared, worker
+from package.in_status import Board, holding, shared, worker
 from package.test_status_pages import families
 
 from tailrace.master.recycle import Reason
@@ -30,7 +31,10 @@ def expressions(name):
 def series():
     """By name: the values of each label."""
     found = {}
-    for family in families(Board({}), shared(worker(), restarts={reason.value: 0 for reason in Reason})):
+    with holding() as address:
+        more = {"restarts": {reason.value: 0 for reason in Reason}, "holder": os.getpid(), "holder_address": address}
+        read = families(Board({}), shared(worker(), **more))
+    for family in read:
         for sample in family.samples:
             labels = found.setdefault(sample.name, {})
             for label, value in sample.labels.items():
@@ -57,7 +61,8 @@ def test_every_metric_label_and_value_exists(name, series):
         grouped = re.findall(r"(?:by|without) \(([^)]*)\)", expression)
         labels = {label.strip() for group in grouped for label in group.split(",")}
         assert labels <= {label for metric, _ in names for label in series[metric]}, expression
-    for wanted in ("queue_requests", "worker_restarts_total", "requests_timed_out_total", "refused_total"):
+    everywhere = ("queue_requests", "worker_restarts_total", "requests_timed_out_total", "refused_total")
+    for wanted in (*everywhere, "held_closed_total", "held_connections", "bus_connected", "bus_waiting"):
         assert f"tailrace_{wanted}" in used
 
 

@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from package.in_status import told
+from package.in_status import holding, told
 
-from tailrace._tailrace import Holder
 from tailrace.status import held, table
 from tailrace.status.held import Reader
 
@@ -122,17 +121,8 @@ def test_without_a_process_nothing_is_asked_and_nothing_old_is_shown():
 
 
 def test_the_core_gives_every_figure_that_a_metric_has():
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    name = f"tailrace-test-{os.getpid()}-{secrets.token_hex(4)}"
-    with listener:
-        listener.bind(f"\0{name}")
-        listener.listen()
-        made = Holder(listener.fileno(), b"nowhere", write_timeout=5.0, client_connections=0, has_bus=True)
-    made.start()
-    try:
-        found = Reader().read(told(holder=os.getpid(), holder_address=name))
-    finally:
-        made.stop(1.0)
+    with holding() as address:
+        found = Reader().read(told(holder=os.getpid(), holder_address=address))
     assert set(found) == {*FIGURES, "pid", "age_seconds"}
     assert {metric.key for metric in table.OF_HOLDER} == set(FIGURES) - {"largest", "bus"}
     assert {metric.key for metric in table.OF_BUS} == set(found["bus"])
