@@ -66,8 +66,15 @@ alone-server: ## Install the server alone, in a new environment, and run its tes
 alone-server alone-tools alone-compare: .venv/.test
 	tools/alone.sh $(@:alone-%=%) $(ARGS)
 
-test-tools: .venv/.test debian-packages
+test-tools: .venv/.test .venv/share/socket.io.min.js debian-packages
 	@! command -v apxs >/dev/null || $(BIN)/pip install --quiet mod_wsgi==6.1.1
+
+# The JavaScript client of Socket.IO, which PyPI has only within packages: NiceGUI's is 4.8.
+.venv/share/socket.io.min.js: | .venv/.made
+	$(BIN)/pip download --quiet --no-deps --dest .venv/share nicegui==3.18.0
+	cd .venv/share && ../bin/python -m zipfile -e nicegui-*.whl nicegui
+	mv .venv/share/nicegui/nicegui/static/socket.io.min.js $@
+	rm -r .venv/share/nicegui .venv/share/nicegui-*.whl
 
 nightly: .venv/.release ## Run the slow checks, for hours (STEPS="steady wheels": these alone)
 	PYTHONS="$(OTHER_PYTHONS)" $(BIN)/python tools/nightly.py $(STEPS)
