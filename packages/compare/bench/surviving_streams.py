@@ -13,6 +13,7 @@ that was killed after it had passed the event on would show as a doubled event.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import os
 import re
@@ -22,10 +23,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from bench.event_streams import CLIENT, HOST, PEERS, Ports, Publisher, await_stream, free_ports
+from bench.event_streams import CLIENT, HOST, PEERS, START, Ports, Publisher, await_stream, free_ports
 
 RELOADS, CRASHES, UPGRADES = 20, 5, 2
 # Connections a second, and seconds that the last events may take.
@@ -76,15 +78,30 @@ def subscribers(ports: Ports, count: int, seconds: float) -> subprocess.Popen[st
 def disturb(master: Path, log: Path, seconds: float) -> None:
     """Reloads, kills and upgrades, evenly over the time."""
     pause = seconds / (RELOADS + CRASHES + UPGRADES)
+    killed: set[int] = set()
     for _ in range(RELOADS):
         os.kill(int(master.read_text()), signal.SIGHUP)
         time.sleep(pause)
     for _ in range(CRASHES):
-        os.kill(int(_READY.findall(log.read_text())[-1]), signal.SIGKILL)
+        killed.add(kill_newest(log, killed))
         time.sleep(pause)
     for _ in range(UPGRADES):
         os.kill(int(master.read_text()), signal.SIGUSR2)
         time.sleep(pause)
+
+
+def kill_newest(log: Path, killed: Collection[int]) -> int:
+    """Kills the worker that became ready last, and returns its process ID. If it has ended already, waits for its
+    successor. killed: process IDs of workers that may not have been reaped yet."""
+    end = time.monotonic() + START
+    while time.monotonic() < end:
+        newest = int(_READY.findall(log.read_text())[-1])
+        if newest not in killed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(newest, signal.SIGKILL)
+                return newest
+        time.sleep(0.01)
+    raise TimeoutError(f"no worker is ready:\n{log.read_text()[-2000:]}")
 
 
 def main() -> None:
