@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use serde::{Deserialize, Serialize};
 use tailrace_http::framing::ResponseFormat;
 use tailrace_os::passing;
-use tailrace_os::socket::Io;
 
 use crate::grip::Instructions;
 
@@ -218,11 +217,7 @@ pub fn send(socket: BorrowedFd<'_>, kind: Kind, content: &[u8], connection: Opti
     let descriptors: Vec<_> = connection.into_iter().chain(file.as_ref().map(AsFd::as_fd)).collect();
     let count = u8::try_from(descriptors.len()).unwrap_or_default();
     let bytes = if file.is_some() { encode(Kind::InFile, &[count]) } else { encode(kind, content) };
-    match passing::send(socket, &bytes, &descriptors)? {
-        Io::Moved(sent) if sent == bytes.len() => Ok(()),
-        Io::Moved(_) | Io::WouldBlock => Err(ErrorKind::WouldBlock.into()),
-        Io::End | Io::Broken => Err(ErrorKind::BrokenPipe.into()),
-    }
+    passing::send(socket, &bytes, &descriptors)
 }
 
 /// Passes a connection to the holder at this address: a [`Hold`] or an [`Opening`], by its kind. Never blocks.

@@ -58,11 +58,12 @@ pub fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Sends bytes, and with the first of them up to [`MAX_DESCRIPTORS`] descriptors.
+/// Sends all of these bytes, and with the first of them up to [`MAX_DESCRIPTORS`] descriptors. Never blocks.
 ///
 /// # Errors
-/// Those of sendmsg(2).
-pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<Io> {
+/// Those of sendmsg(2). `WouldBlock`: the socket has not accepted all bytes. If the receiver has got a part of them, it
+/// gets the descriptors as well, and nothing else can be sent.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -71,8 +72,8 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]
     loop {
         match sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok(Io::WouldBlock),
-            Ok(sent) => return Ok(Io::Moved(sent)),
+            Ok(sent) if sent < bytes.len() => return Err(Errno::AGAIN.into()),
+            Ok(_) => return Ok(()),
             Err(fault) => return Err(fault.into()),
         }
     }
@@ -175,7 +176,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (passed, mut other) = UnixStream::pair().unwrap();
         let content = file_with(b"in a file").unwrap();
-        assert_eq!(send(ours.as_fd(), b"abc", &[passed.as_fd(), content.as_fd()]).unwrap(), Io::Moved(3));
+        send(ours.as_fd(), b"abc", &[passed.as_fd(), content.as_fd()]).unwrap();
         drop((passed, content));
         let (mut buffer, mut received) = ([0; 8], Vec::new());
         assert_eq!(receive(theirs.as_fd(), &mut buffer, &mut received), Io::Moved(3));
