@@ -88,6 +88,7 @@ impl Stop {
 enum Topic {
     Call,
     Bus,
+    Stranger,
     Closed(Reason),
 }
 
@@ -268,9 +269,14 @@ impl Holder {
                 }
             };
             // Any process of the machine can connect to an abstract address.
-            let user = passing::peer_user(socket.as_fd());
-            if !user.is_ok_and(|user| user == 0 || user == passing::own_user()) {
-                continue;
+            match passing::peer_user(socket.as_fd()) {
+                Ok(user) if user == 0 || user == passing::own_user() => {}
+                Ok(user) => {
+                    let line = format!("the process that holds connections rejected a process of the user {user}");
+                    self.warn(Topic::Stranger, &line);
+                    continue;
+                }
+                Err(_) => continue,
             }
             // Whoever has connected before may have sent its message since, which comes first: a process that publishes one
             // event after the other connects for each.
