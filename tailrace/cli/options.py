@@ -83,10 +83,17 @@ def _events_path(raw: str) -> str:
     return raw
 
 
+# The names of parameters that need no escape, and of cookies and fields (RFC 9110 section 5.6.2).
+_STICKY_NAMES: Final = {
+    "query": r"[A-Za-z0-9._~-]{1,64}",
+    **dict.fromkeys(("cookie", "header"), r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}"),
+}
+
+
 def _sticky(raw: str) -> str:
     kind, _, name = raw.partition(":")
-    if kind != "query" or not re.fullmatch(r"[A-Za-z0-9._~-]{1,64}", name):
-        raise ValueError("must be query: followed by a parameter name, such as query:sid")
+    if not re.fullmatch(_STICKY_NAMES.get(kind, "(?!)"), name):
+        raise ValueError("must be query:, cookie: or header:, followed by a name, such as cookie:sid")
     return raw
 
 
@@ -454,16 +461,18 @@ class OptionValues:
         absent={**_NO_WORKERS, Place.RELOAD: "only one worker runs", Place.DEBUG: "only one process handles requests"},
     )
     sticky: str | None = option(
-        values.text("query:NAME", check=_sticky),
+        values.text("query:NAME, cookie:NAME or header:NAME", check=_sticky),
         None,
-        "Send all requests of a Socket.IO session to the same worker, by this query parameter: query:sid.",
+        "Send all requests of a session to the worker that opened it. The session ID is a cookie or a header, or with "
+        "Socket.IO query:sid.",
         PROCESSES,
         details=(
-            "A session opens with a response that has status 200 and begins like an Engine.IO handshake with this name "
-            '(`0{"sid":"..."`). Other protocols are not recognized. If another worker receives a later request with '
-            "that value in its query string, it passes the connection to the worker that opened the session. "
-            "Connections that Tailrace encrypts cannot be passed, so terminate TLS in a proxy in front. When a worker "
-            "is replaced, its sessions end. See [Socket.IO](guides/socketio.md)."
+            "For sessions in the memory of one worker. A session opens with a response that sets this cookie to a new "
+            "value, or has this header; with `query:NAME`, with one that has status 200 and begins like an Engine.IO "
+            'handshake (`0{"sid":"..."`). If another worker receives a later request with that value, it passes the '
+            "connection to the worker that opened the session. Connections that Tailrace encrypts cannot be passed, so "
+            "terminate TLS in a proxy in front. When a worker is replaced, its sessions end. See [Sessions in "
+            "memory](guides/sessions-in-memory.md) and [Socket.IO](guides/socketio.md)."
         ),
         core="sticky",
         example="query:sid",

@@ -619,8 +619,8 @@ def test_workers_listen_again_after_the_end_of_the_holder():
 
 def test_a_sticky_that_is_no_query_parameter_or_with_streamed_bodies_is_refused():
     for flags, said in (
-        (("--sticky", "cookie:sid"), "must be query: followed by a parameter name"),
-        (("--sticky", "query:a b"), "must be query: followed by a parameter name"),
+        (("--sticky", "sid"), "must be query:, cookie: or header:"),
+        (("--sticky", "query:a b"), "must be query:, cookie: or header:"),
         (("--sticky", "query:sid", "--stream-body"), "--sticky cannot be combined with --stream-body"),
     ):
         command = [sys.executable, "-m", "tailrace", "echo:app", *flags]

@@ -101,7 +101,7 @@ pub struct RequestHead {
 
 impl RequestHead {
     /// The values of its fields of this name. `bytes`: those to which the spans refer.
-    pub fn values<'a>(&'a self, bytes: &'a [u8], name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> + Clone {
+    pub fn values<'a>(&'a self, bytes: &'a [u8], name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + Clone {
         let fields = self.fields.iter().filter(move |field| field.name.of(bytes).eq_ignore_ascii_case(name));
         fields.map(|field| field.value.of(bytes))
     }

@@ -15,6 +15,7 @@ use tailrace_http::trust::Trust;
 use tailrace_tls::config::Certificates;
 
 use crate::clients::rates::Rate;
+use crate::sticky::key::SessionKey;
 
 /// Bytes per second that a client must send of a body, or accept of a response, on average. Even a modem is quicker.
 pub const MIN_RATE: u64 = 240;
@@ -157,9 +158,9 @@ pub struct Config {
     pub websocket_events: Vec<Vec<u8>>,
     /// A proxy in front of the server holds connections.
     pub is_behind_holder: bool,
-    /// The name of the keys of sessions that live in one worker: requests with a key are passed to that worker. `None`:
+    /// Where the keys of sessions are that live in one worker: requests with a key are passed to that worker. `None`:
     /// there are none.
-    pub sticky: Option<String>,
+    pub sticky: Option<SessionKey>,
     /// The abstract address of the process that holds connections. `None`: none are held.
     pub holder: Option<Vec<u8>>,
     /// A request that has run for this long is reported; zero: none is.

@@ -31,6 +31,7 @@ pub use executor::application::{Application, Disconnected, Interruption, Overdue
 pub use request::disk::Disk;
 pub use request::share::Share;
 pub use server::{AbortedRequest, Provided, Server};
+pub use sticky::key::SessionKey;
 pub use sticky::owners::Owners;
 
 // Requests and their responses.

@@ -112,7 +112,7 @@ impl ResponseStream {
         {
             // Before the client knows the key.
             let status = self.transaction.response.head.status_code();
-            sessions.note_response(&self.transaction.request, status, first, scoreboard::now);
+            sessions.note_block(&self.transaction.request, status, first, scoreboard::now);
         }
         if self.transaction.delegation.is_some() {
             return Sent::BodyComplete;
@@ -203,6 +203,7 @@ impl ResponseStream {
             incoming: incoming.as_deref(),
             id: if is_first { shared.config.id_field(request.id()) } else { None },
             compression: rules.map(|rules| CompressionContext { rules, request }),
+            sessions: if is_first { shared.sessions.get().map(|sessions| (sessions, request)) } else { None },
         };
         (response, context, record)
     }

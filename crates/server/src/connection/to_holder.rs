@@ -12,6 +12,7 @@ use tailrace_holder::message::{self, Hold, Kind, Opening, Origin};
 use tailrace_http::forwarded::Scheme;
 use tailrace_observe::level::Level;
 use tailrace_observe::record::{Ending, Path};
+use tailrace_observe::scoreboard;
 use tailrace_os::clock;
 use tailrace_os::file;
 
@@ -189,6 +190,9 @@ impl ResponseStream {
             Ok(found) => found,
             Err(fault) => return Err((self, fault)),
         };
+        if let Some(sessions) = self.connection.shared.sessions.get() {
+            sessions.note_head(&self.transaction.request, &self.transaction.response.head, scoreboard::now);
+        }
         let message = self.message(hold, relay.is_some());
         let address = self.connection.shared.config.holder.clone().unwrap_or_default();
         if let Err(fault) = message::pass(&address, Kind::Hold, &message, descriptor.as_fd()) {

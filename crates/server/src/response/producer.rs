@@ -15,6 +15,7 @@ use tailrace_http::compression::{Compression, CompressionRules};
 use tailrace_http::encode::{self, OwnFields, ResponseHead};
 use tailrace_http::framing::{RequestFacts, ResponseBody, ResponseFraming};
 use tailrace_observe::record::{Path, Record};
+use tailrace_observe::scoreboard;
 use tailrace_os::clock::{Clock, with_date};
 
 use crate::request::Request;
@@ -29,6 +30,7 @@ use crate::response::policy::Coalesce;
 use crate::response::send_queue::NoMemory;
 use crate::response::send_state::{Produced, Progress};
 use crate::response::write_plan::WritePlan;
+use crate::sticky::Sessions;
 
 /// Blocks of this size and larger are never coalesced.
 const COALESCE_BELOW: usize = 16 * 1024;
@@ -95,6 +97,8 @@ pub(crate) struct SendContext<'a> {
     pub(crate) id: Option<(&'a [u8], &'a [u8])>,
     /// `None`: the response is not compressed.
     pub(crate) compression: Option<CompressionContext<'a>>,
+    /// The sessions that a head may begin, and the request. `None`: they do not belong to workers.
+    pub(crate) sessions: Option<(&'a Sessions, &'a Request)>,
 }
 
 impl SendContext<'_> {
@@ -457,6 +461,10 @@ impl Response {
         if context.server_timing {
             // The server makes the value, which has no forbidden byte.
             let _ = self.head.field(b"Server-Timing", record.server_timing(now).as_bytes());
+        }
+        if let Some((sessions, request)) = context.sessions {
+            // Before the client knows the key.
+            sessions.note_head(request, &self.head, scoreboard::now);
         }
         let length = self.head.declared_length();
         let encoder = self.compress(context, &mut total);

@@ -148,8 +148,8 @@ fn adopting(context: &Arc<Context>, application: &dyn Application) -> Option<Arc
 
 /// What this worker knows of sessions. `None`: requests are not passed.
 fn sessions(context: &Context, owners: Option<Owners>, slot: Option<WorkerSlot>) -> Option<Sessions> {
-    let (name, owners) = (context.config.sticky.as_deref()?, owners?);
-    Some(Sessions::new(name, owners, owners.join(slot?.number())?))
+    let (key, owners) = (context.config.sticky.clone()?, owners?);
+    Some(Sessions::new(key, owners, owners.join(slot?.number())?))
 }
 
 #[cfg(test)]
@@ -158,7 +158,6 @@ mod tests {
     use std::io;
     use std::sync::{Arc, Mutex};
 
-    use tailrace_http::request_head::Span;
     use tailrace_observe::level::Level;
     use tailrace_observe::scoreboard::Scoreboard;
     use tailrace_os::passing;
@@ -170,7 +169,9 @@ mod tests {
     use crate::executor::inline;
     use crate::executor::turn::Turn;
     use crate::request::Request;
+    use crate::sticky::key::SessionKey;
     use crate::sticky::owners::Owners;
+    use crate::sticky::testing::query;
 
     #[derive(Default)]
     struct Log(Mutex<Vec<String>>);
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_worker_whose_name_is_taken_starts_and_says_so() {
-        let config = Config { sticky: Some(String::from("sid")), ..Config::default() };
+        let config = Config { sticky: SessionKey::parse("query:sid"), ..Config::default() };
         let context = Arc::new(Context::new(config, inline::POLICY, Arc::default()).unwrap());
         let board = Scoreboard::new(2, 1).unwrap();
         let owners = Owners::new(2).unwrap();
@@ -199,9 +200,7 @@ mod tests {
         let log = Log::default();
         assert!(adopting(&context, &log).is_none());
         assert!(log.0.lock().unwrap()[0].contains("cannot take requests from other workers"));
-        own.note_response(&Request::default(), 200, br#"0{"sid":"a"}"#, || 0);
-        let mut request = Request { bytes: b"sid=a".to_vec(), ..Request::default() };
-        request.head.query = Some(Span { start: 0, end: 5 });
-        assert!(other.other_owner(&request, || 0).is_none(), "its sessions are not passed to it");
+        own.note_block(&Request::default(), 200, br#"0{"sid":"a"}"#, || 0);
+        assert!(other.other_owner(&query("sid=a"), || 0).is_none(), "its sessions are not passed to it");
     }
 }

@@ -21,7 +21,7 @@ use tailrace_http::query::QueryMasking;
 use tailrace_http::trust::{ForwardedFields, Trust};
 use tailrace_observe::access_log::{AccessLogConfig, Destination, Format};
 use tailrace_server::Cancellation;
-use tailrace_server::{Config, ExecutorKind, HOLD_WRITES, MIN_RATE, MemoryShares, Rate};
+use tailrace_server::{Config, ExecutorKind, HOLD_WRITES, MIN_RATE, MemoryShares, Rate, SessionKey};
 
 use crate::call::environ::Underscores;
 use crate::python::type_name::type_name;
@@ -272,11 +272,10 @@ impl<'a, 'py> Reader<'a, 'py> {
         Ok(rate.map(|(requests, seconds)| Rate { requests, period: Duration::from_secs(seconds.get().into()) }))
     }
 
-    /// The name of the keys of sessions, of which each belongs to one worker.
-    fn sticky(&self) -> PyResult<Option<String>> {
+    /// Where the keys of sessions are, of which each belongs to one worker.
+    fn sticky(&self) -> PyResult<Option<SessionKey>> {
         let Some(text) = self.value::<Option<String>>("sticky", "None or a str")? else { return Ok(None) };
-        let name = text.strip_prefix("query:").filter(|name| !name.is_empty());
-        name.map(|name| Some(name.to_owned())).ok_or_else(|| unfit("sticky", "query: and a name"))
+        SessionKey::parse(&text).map(Some).ok_or_else(|| unfit("sticky", "query:, cookie: or header: and a name"))
     }
 
     /// The field with the id of a request; empty: requests have none.

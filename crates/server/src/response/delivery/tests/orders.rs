@@ -597,6 +597,7 @@ impl World {
                 rules: &RULES,
                 request: if accepts_gzip { &ACCEPTING } else { &OTHER },
             }),
+            sessions: None,
         }
     }
 
