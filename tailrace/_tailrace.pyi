@@ -548,6 +548,13 @@ class Server:
         handler.
         """
 
+    def follow(self, /, descriptor: int) -> None:
+        """Shuts down the sending direction of this socket, which is duplicated, when the server drains.
+
+        The server then takes the requests of its sessions until the other end is closed, but no longer than requests in
+        flight have. Raises ValueError and OSError for what is no descriptor.
+        """
+
     def join(self, /, timeout: float | None = None) -> bool:
         """Waits, with the GIL released, until the server has stopped; False when `timeout` seconds were not enough, and
         at once in a thread that runs requests of this server."""

@@ -3,6 +3,8 @@
 For python-socketio, and so Flask-SocketIO, in its modes "threading" and "gevent". Messages go through the process that
 holds connections. It does not store them, so messages that are emitted while it is replaced may be lost. With
 `--publish-bus`, they also reach the workers of other servers.
+
+When a worker drains, the manager ends its sessions, so that their clients open others elsewhere.
 """
 
 from __future__ import annotations
@@ -13,15 +15,17 @@ import socket
 import struct
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
+from urllib.parse import parse_qs
 
+from engineio.packet import NOOP, Packet  # type: ignore[import-untyped]
 from socketio.pubsub_manager import PubSubManager  # type: ignore[import-untyped]
 
 from tailrace.errors import PublishError
 from tailrace.logs import log
 from tailrace.publishing import publish_items
-from tailrace.system import holding
+from tailrace.system import draining, holding
 
 _LISTEN: Final = b"L"
 # How long the process that holds connections may take to accept a listener (seconds).
@@ -30,6 +34,14 @@ _TIMEOUT: Final = 10.0
 _LOG_PAUSE: Final = 60.0
 # The pause before listening again, after the connection to that process has ended (seconds).
 _PAUSE: Final = 0.2
+# When the worker drains: how long a client that long-polls gets what is queued for it, how long it may take to poll
+# again and so to learn that its session ends, and how long what it has sent until then may take to arrive (seconds).
+_TO_DELIVER: Final = 1.0
+_TO_POLL: Final = 5.0
+_TO_ARRIVE: Final = 1.0
+# How often sessions that end are looked at (seconds).
+_LOOK: Final = 0.05
+_REFUSED: Final = "400 BAD REQUEST"
 
 
 class Manager(PubSubManager):  # type: ignore[misc]
@@ -55,6 +67,8 @@ class Manager(PubSubManager):  # type: ignore[misc]
         # With --preload, all workers are copies of one process.
         self.host_id = uuid.uuid4().hex
         super().initialize()
+        if not self.write_only:
+            self.server.start_background_task(self._end_sessions)
 
     def _publish(self, data: Any) -> None:
         item = {"channel": self.channel, "formats": {"raw": {"content": json.dumps(data, separators=(",", ":"))}}}
@@ -90,6 +104,14 @@ class Manager(PubSubManager):  # type: ignore[misc]
                 fault = str(error)
             self.server.sleep(_PAUSE)
 
+    def _end_sessions(self) -> None:
+        """Ends the sessions of this worker when it drains. The worker waits for that."""
+        while (drains := draining.follow()) is None:
+            self.server.sleep(_PAUSE)
+        with drains:
+            drains.recv(1)
+            _End(self.server.eio).run()
+
     def _decoded(self, message: bytes) -> dict[str, Any] | None:
         """A message from a manager. python-socketio before 5.14 would unpickle bytes (CVE-2025-61765)."""
         with contextlib.suppress(ValueError, RecursionError):
@@ -116,6 +138,62 @@ class Manager(PubSubManager):  # type: ignore[misc]
                 raise ConnectionResetError("the process that holds connections exited")
             holder.settimeout(None)
             yield holder
+
+
+class _End:
+    """The end of all sessions of an Engine.IO server.
+
+    A client that long-polls learns of it by an error in answer to a poll, and connects again. What it has sent until
+    then is handled before the session is closed. An Engine.IO close packet would not do: python-socketio's client does
+    not connect again after one.
+    """
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._handle: Callable[..., Iterable[bytes]] = server.handle_request
+        self._begun = time.monotonic()
+        # The sessions that end, and when their client was last told so.
+        self._told: dict[str, float | None] = {}
+
+    def run(self) -> None:
+        """Returns when all sessions are closed."""
+        self._server.handle_request = self._answer
+        while sessions := self._server.sockets:
+            for sid, session in list(sessions.items()):
+                # The WebSocket of an upgraded one has ended with the worker's first step of draining.
+                if sid not in self._told and session.connected and not session.upgraded:
+                    self._told[sid] = None
+                    # It ends a poll that waits, as before an upgrade.
+                    session.queue.put(Packet(NOOP))
+                if self._is_over(sid):
+                    session.close(wait=False, abort=True)
+                if session.closed:
+                    sessions.pop(sid, None)
+            self._server.sleep(_LOOK)
+
+    def _is_over(self, sid: str) -> bool:
+        told, now = self._told.get(sid), time.monotonic()
+        return now >= self._begun + _TO_POLL or (told is not None and now >= told + _TO_ARRIVE)
+
+    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Instead of `engineio.Server.handle_request`."""
+        sid = parse_qs(environ.get("QUERY_STRING", "")).get("sid", [""])[0]
+        session = self._server.sockets.get(sid)
+        if sid not in self._told or session is None or "HTTP_UPGRADE" in environ:
+            return self._handle(environ, start_response)
+        is_told = self._told[sid] is not None
+        if environ["REQUEST_METHOD"] == "POST":
+            if not is_told:
+                return self._handle(environ, start_response)
+            # It was not listening. What it sends is handled, and the error tells it again.
+            self._told[sid] = time.monotonic()
+            return self._handle(environ, lambda status, *rest: start_response(_REFUSED, *rest))
+        if not is_told and not session.queue.empty() and time.monotonic() < self._begun + _TO_DELIVER:
+            # Such as acknowledgements.
+            return self._handle(environ, start_response)
+        self._told[sid] = time.monotonic()
+        start_response(_REFUSED, [("Content-Type", "text/plain")])
+        return [b"The worker of this session is stopping."]
 
 
 def _messages(holder: socket.socket) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from tailrace._tailrace import ListeningSocket, Server, log_destination_kind, no
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.errors import ConfigError, ServerError, StartError, denial
 from tailrace.logs import deliveries, log
-from tailrace.system import holding, sockets
+from tailrace.system import draining, holding, sockets
 from tailrace.worker import open_files
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def make(
     if settings.access_log and log_destination_kind(settings.access_log) == "logging":
         deliveries.follow_access_log()
     try:
-        return Server(application, values, accepting, scoreboard, master)
+        server = Server(application, values, accepting, scoreboard, master)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     except OSError as error:
@@ -88,6 +88,8 @@ def make(
             # It has a message of the core, which says what of the settings failed and where.
             raise ConfigError(str(error)) from None
         raise refused(error) from None
+    draining.note(server)
+    return server
 
 
 def refused(error: OSError) -> StartError:

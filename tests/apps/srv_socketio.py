@@ -1,4 +1,7 @@
-"""Flask-SocketIO for several workers: rooms, broadcasts, acknowledgements, and which worker has a session."""
+"""Flask-SocketIO for several workers: rooms, broadcasts, acknowledgements, and which worker has a session.
+
+$NOTES is a file of what clients have noted, and of the sessions that have ended. $TO_ARRIVE is for slow machines.
+"""
 
 import os
 import sys
@@ -8,12 +11,16 @@ from pathlib import Path
 from flask import Flask, request
 from flask_socketio import SocketIO, disconnect, emit, join_room
 
+import tailrace.socketio
 from tailrace.socketio import Manager
 
 MODE = "gevent" if "gevent.monkey" in sys.modules else "threading"
 
 app = Flask(__name__)
-socketio = SocketIO(app, async_mode=MODE, client_manager=Manager(), ping_interval=2, ping_timeout=5)
+PING = int(os.environ.get("PING", "2"))
+tailrace.socketio._TO_ARRIVE = float(os.environ.get("TO_ARRIVE", "1"))
+NOTES = os.environ.get("NOTES", os.devnull)
+socketio = SocketIO(app, async_mode=MODE, client_manager=Manager(), ping_interval=PING, ping_timeout=5)
 
 
 @app.get("/pid")
@@ -70,6 +77,17 @@ def ask(sid):
     """Has a client, of any worker, answer."""
     asker = request.sid
     socketio.emit("question", 6, to=sid, callback=lambda answer: socketio.emit("answer", answer, to=asker))
+
+
+@socketio.on("note")
+def note(text):
+    with open(NOTES, "a") as notes:
+        notes.write(f"{text}\n")
+
+
+@socketio.on("disconnect")
+def gone(*reason):
+    note(f"gone {request.environ['QUERY_STRING']}")
 
 
 @socketio.on("drop")

@@ -232,6 +232,68 @@ def test_clients_come_back_after_a_reload_and_hear_each_other(mode, transports):
         eventually(heard, "the emit of a new worker", 30)
 
 
+@pytest.mark.parametrize("mode", [(), ("--gevent",)], ids=["threads", "gevent"])
+@TRANSPORTS
+def test_a_reload_does_not_wait_for_clients_that_wait(mode, transports):
+    # Without an end of their sessions, polls would go on for a minute.
+    options = {"graceful_timeout": 20, "environment": {"PING": "60"}}
+    with served(*mode, **options) as server, contextlib.ExitStack() as stack:
+        made = [stack.enter_context(client(server.url, transports, reconnection_delay=0.1))[0] for _ in range(12)]
+        before = {each.get_sid() for each in made}
+        server.send_signal(signal.SIGHUP)
+        eventually(lambda: server.log.count("has ended") == WORKERS, "the end of the workers before", 120)
+        eventually(lambda: all(each.connected and each.get_sid() not in before for each in made), "new sessions", 60)
+    assert "did not finish" not in server.log
+
+
+@pytest.mark.parametrize("mode", [(), ("--gevent",)], ids=["threads", "gevent"])
+def test_what_a_client_sends_before_it_knows_of_the_end_of_its_session_is_handled(mode, tmp_path):
+    notes = tmp_path / "notes"
+    notes.touch()
+    with served(
+        *mode, graceful_timeout=60, environment={"PING": "60", "NOTES": str(notes), "TO_ARRIVE": "4"}
+    ) as server:
+        session = Session(server.url)
+        session.call("pid")
+
+        def note(text):
+            with requests.Session() as made:
+                target = f"{session.url}&sid={session.sid}"
+                return made.post(target, data=f'42["note","{text}"]', timeout=30).status_code
+
+        def poll():
+            with requests.Session() as made:
+                return made.get(f"{session.url}&sid={session.sid}", timeout=90)
+
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(poll)
+            assert note("before") == 200
+            server.send_signal(signal.SIGHUP)
+            # A client that takes this for a message polls again.
+            assert waiting.result(90).text == "6"
+        assert note("meanwhile") == 200
+        assert poll().status_code == 400
+        # A client that does not know it yet gets an error, after what it has sent was handled.
+        assert note("later") == 400
+        eventually(lambda: "gone" in notes.read_text(), "the end of the session")
+        # Each event has a thread of its own.
+        assert sorted(notes.read_text().split("\n")[:3]) == ["before", "later", "meanwhile"]
+        assert notes.read_text().count("gone") == 1
+        assert note("too late") == 400
+        eventually(lambda: server.log.count("has ended") == WORKERS, "the end of the workers before", 60)
+        assert "too late" not in notes.read_text()
+    assert "did not finish" not in server.log
+
+
+def test_a_client_that_does_not_poll_does_not_keep_its_worker():
+    with served(graceful_timeout=60, environment={"PING": "60"}) as server:
+        sessions = [Session(server.url) for _ in range(8)]
+        server.send_signal(signal.SIGHUP)
+        eventually(lambda: server.log.count("has ended") == WORKERS, "the end of the workers before", 55)
+        with pytest.raises(AssertionError, match="400"):
+            sessions[0].post("3")
+
+
 def test_the_sessions_of_a_killed_worker_end_and_those_of_others_live_on():
     with served() as server:
         sessions = [Session(server.url) for _ in range(12)]

@@ -1,4 +1,4 @@
-"""`--sticky cookie:NAME` and `--sticky header:NAME`: sessions in memory, by hand and with the applications of the guide."""
+"""`--sticky cookie:NAME` and `--sticky header:NAME`: sessions in memory, also with the applications of the guide."""
 
 import contextlib
 import http.cookiejar

@@ -560,6 +560,14 @@ impl Server {
         }
     }
 
+    /// Shuts down the sending direction of this socket when the server drains. The server then serves the sessions of this
+    /// worker until the other end is closed, but no longer than the requests in flight have.
+    pub fn follow(&self, follower: OwnedFd) {
+        if !self.is_forked_child() {
+            self.parts.context.lifecycle.follow(follower);
+        }
+    }
+
     /// True once a stop was requested: each connection is closed after its response.
     pub fn is_stopping(&self) -> bool {
         self.parts.context.is_stopping()

@@ -1,13 +1,18 @@
 //! Whether a server runs, drains or has ended.
 //!
-//! Any thread reads the state and may begin a stop; the leader drains and ends the server.
+//! Any thread reads the state and may begin a stop; the leader drains and ends the server. Code of the application that
+//! has something to finish follows the server by a pair of sockets: one end is shut down when the server drains, and the
+//! server then waits until the other end is closed, or the time for draining has passed.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use tailrace_os::clock;
 use tailrace_os::clock::{Millis, NEVER};
+use tailrace_os::process::Unshared;
+use tailrace_os::socket::{self, Io};
 use tailrace_os::sync::{lock, wait_for};
 
 const RUNNING: u8 = 0;
@@ -18,6 +23,7 @@ pub(crate) struct Lifecycle {
     state: AtomicU8,
     stop_by: AtomicU64,
     swept: AtomicBool,
+    followers: Mutex<Vec<Unshared>>,
     over: Mutex<bool>,
     news: Condvar,
 }
@@ -28,6 +34,7 @@ impl Lifecycle {
             state: AtomicU8::new(RUNNING),
             stop_by: AtomicU64::new(NEVER),
             swept: AtomicBool::new(false),
+            followers: Mutex::default(),
             over: Mutex::new(false),
             news: Condvar::new(),
         }
@@ -38,6 +45,30 @@ impl Lifecycle {
         self.stop_by.fetch_min(by, Ordering::AcqRel);
         // A server that has ended does not drain again.
         let _ = self.state.compare_exchange(RUNNING, DRAINING, Ordering::AcqRel, Ordering::Acquire);
+        self.announce();
+    }
+
+    /// Ends what arrives at the other end of this socket when the server drains, or now if it does already.
+    pub(crate) fn follow(&self, follower: OwnedFd) {
+        lock(&self.followers).push(Unshared::new(follower));
+        self.announce();
+    }
+
+    fn announce(&self) {
+        if !self.is_running() {
+            lock(&self.followers).iter().filter_map(Unshared::here).for_each(socket::end_sending);
+        }
+    }
+
+    /// True while the other end of such a socket is open.
+    pub(crate) fn is_followed(&self) -> bool {
+        let is_open = |follower: &Unshared| {
+            let found = follower.here().map(|socket| socket::receive(socket, &mut [0]));
+            matches!(found, Some(Io::WouldBlock | Io::Moved(_)))
+        };
+        let mut followers = lock(&self.followers);
+        followers.retain(is_open);
+        !followers.is_empty()
     }
 
     /// True until [`Lifecycle::stop`].
@@ -102,7 +133,11 @@ impl Lifecycle {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::fd::AsFd;
     use std::time::Duration;
+
+    use tailrace_os::socket::{Io, pair, receive};
 
     use super::Lifecycle;
 
@@ -117,6 +152,24 @@ mod tests {
         }
         assert!(!lifecycle.is_overdue(199) && lifecycle.is_overdue(200));
         assert_eq!(lifecycle.left(300), Duration::ZERO);
+    }
+
+    #[test]
+    fn followers_learn_that_it_drains_and_are_waited_for() {
+        let lifecycle = Lifecycle::new();
+        assert!(!lifecycle.is_followed());
+        let (ours, theirs) = pair().unwrap();
+        lifecycle.follow(ours);
+        assert_eq!(receive(theirs.as_fd(), &mut [0]), Io::WouldBlock);
+        lifecycle.stop(0);
+        assert_eq!(receive(theirs.as_fd(), &mut [0]), Io::End);
+        let (late, other) = pair().unwrap();
+        lifecycle.follow(late);
+        assert_eq!(receive(other.as_fd(), &mut [0]), Io::End);
+        drop(theirs);
+        assert!(lifecycle.is_followed());
+        drop(other);
+        assert!(!lifecycle.is_followed());
     }
 
     #[test]

@@ -359,19 +359,22 @@ impl Accepting {
     }
 
     /// Closes the listeners of a draining server after all clients that have connected are accepted; the kernel resets
-    /// the others. Call it again while it returns `NotYet`: there is no room for these clients, or the application
-    /// cannot be entered. `is_overdue`: no time is left; closes the listeners without accepting.
+    /// the others. Call it again while it returns `NotYet`: there is no room for these clients, the application cannot be
+    /// entered, or the server is followed. `is_overdue`: no time is left; closes the listeners without accepting.
     pub(super) fn finish(
         &self,
         host: &Arc<ConnectionHost>,
         is_overdue: bool,
         is_blocked: impl Fn() -> bool,
     ) -> Finished {
-        let mut is_over = true;
+        // Those still have sessions, which may get requests.
+        let mut is_over = is_overdue || !self.context.lifecycle.is_followed();
         if let Some(adopting) = &self.adopting {
-            adopting.close();
-            // In this order: what has arrived before the end is taken.
-            is_over = adopting.is_over() || is_overdue;
+            if is_over {
+                adopting.close();
+                // In this order: what has arrived before the end is taken.
+                is_over = adopting.is_over() || is_overdue;
+            }
             self.adopt(host);
         }
         let listeners = if is_overdue { 0 } else { read(&self.listeners).len() };

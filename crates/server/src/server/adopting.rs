@@ -1,7 +1,8 @@
 //! Connections that other workers pass to this one, because it owns the session of their request ([`crate::sticky`]).
 //!
 //! A thread takes them from the other workers, which it may have to wait for; the thread that leads the loop adopts them.
-//! Once this worker drains, the kernel refuses what others would pass, and they serve it. What was passed before is adopted.
+//! Once this worker drains and nobody follows it, the kernel refuses what others would pass, and they serve it. What was
+//! passed before is adopted.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

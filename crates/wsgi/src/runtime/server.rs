@@ -35,7 +35,7 @@ use crate::runtime::settings::Settings;
 use crate::runtime::threads::{self, ThreadPolicy};
 
 /// A server of one application on a set of listening sockets.
-#[pyclass(frozen, name = "Server", module = "tailrace._tailrace")]
+#[pyclass(frozen, weakref, name = "Server", module = "tailrace._tailrace")]
 pub(crate) struct PythonServer {
     core: Arc<Server>,
     handler: Arc<PythonHandler>,
@@ -146,6 +146,14 @@ impl PythonServer {
     fn stop(&self, py: Python<'_>, graceful_timeout: f64) -> PyResult<()> {
         let graceful = seconds(graceful_timeout)?;
         py.detach(|| self.core.stop(graceful));
+        Ok(())
+    }
+
+    /// Shuts down the sending direction of this socket (a descriptor, which is duplicated) when the server drains. The
+    /// server then takes the requests of its sessions until the other end is closed, but no longer than requests in flight
+    /// have. Raises ValueError and OSError for what is no descriptor.
+    fn follow(&self, descriptor: RawFd) -> PyResult<()> {
+        duplicate([descriptor])?.into_iter().for_each(|follower| self.core.follow(follower));
         Ok(())
     }
 
