@@ -1,0 +1,66 @@
+import contextlib
+import gc
+import threading
+
+import pytest
+from server.probes import eventually
+
+import tailrace
+from tailrace.system import draining
+
+
+def app(environ, start_response):
+    start_response("200 OK", [])
+    return [b""]
+
+
+@contextlib.contextmanager
+def stopping(graceful_timeout):
+    """A server that was told to stop inside the block, and what follows it; with the thread that waits for its end."""
+    found, over = [], threading.Event()
+
+    def serve():
+        with tailrace.serve_in_thread(app, bind="127.0.0.1:0", graceful_timeout=graceful_timeout):
+            found.append(draining.follow())
+            found[0].settimeout(0)
+            with pytest.raises(BlockingIOError):
+                found[0].recv(1)
+            over.set()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    assert over.wait(60)
+    (follower,) = found
+    follower.settimeout(60)
+    with follower:
+        yield follower, thread
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_draining_server_waits_for_what_follows_it():
+    with stopping(600) as (follower, thread):
+        assert follower.recv(1) == b""
+        thread.join(0.3)
+        assert thread.is_alive()
+        late = draining.follow()
+        assert late.recv(1) == b""
+        late.close()
+
+
+def test_it_does_not_wait_longer_than_for_requests():
+    with stopping(0.2) as (follower, thread):
+        assert follower.recv(1) == b""
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_server_that_has_gone_cannot_be_followed():
+    with stopping(0):
+        pass
+
+    def is_gone():
+        gc.collect()
+        return draining.follow() is None
+
+    eventually(is_gone, "the end of the server")
