@@ -178,11 +178,12 @@ class _End:
     def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Instead of `engineio.Server.handle_request`."""
         sid = parse_qs(environ.get("QUERY_STRING", "")).get("sid", [""])[0]
-        session = self._server.sockets.get(sid)
-        if sid not in self._told or session is None or "HTTP_UPGRADE" in environ:
+        session, method = self._server.sockets.get(sid), environ["REQUEST_METHOD"]
+        is_poll = method == "GET" and "HTTP_UPGRADE" not in environ
+        if sid not in self._told or session is None or not (is_poll or method == "POST"):
             return self._handle(environ, start_response)
         is_told = self._told[sid] is not None
-        if environ["REQUEST_METHOD"] == "POST":
+        if method == "POST":
             if not is_told:
                 return self._handle(environ, start_response)
             # It was not listening. What it sends is handled, and the error tells it again.

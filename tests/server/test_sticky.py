@@ -679,7 +679,7 @@ def test_workers_listen_again_after_the_end_of_the_holder():
         eventually(heard, "what the other worker emits", 30)
 
 
-def test_a_sticky_that_is_no_query_parameter_or_with_streamed_bodies_is_refused():
+def test_a_sticky_without_a_place_or_with_streamed_bodies_is_refused():
     for flags, said in (
         (("--sticky", "sid"), "must be query:, cookie: or header:"),
         (("--sticky", "query:a b"), "must be query:, cookie: or header:"),

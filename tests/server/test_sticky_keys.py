@@ -155,7 +155,7 @@ def test_sessions_end_with_their_worker_and_those_of_others_live_on(place):
     assert "panicked" not in server.log
 
 
-def test_many_keys_do_not_slow_down_or_confuse_the_owners():
+def test_many_other_sessions_do_not_disturb_one():
     with served("cookie:sid") as server, requests.Session() as session:
         session.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
         own = open_session(server, "mine")
