@@ -6,6 +6,7 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use tailrace_http::framing::ResponseFormat;
@@ -207,17 +208,23 @@ pub(crate) fn value_of<'a, T: Deserialize<'a>>(content: &'a [u8]) -> io::Result<
     rmp_serde::from_slice(content).map_err(|fault| io::Error::new(ErrorKind::InvalidData, fault))
 }
 
-/// Sends a message in one call: through a file if the buffer of a socket could not take it. Never blocks.
+/// Sends a message: through a file if the buffer of a socket could not take it. `until`: see [`passing::send`].
 ///
 /// # Errors
-/// Nothing was sent: the other process does not read, or has ended.
-pub fn send(socket: BorrowedFd<'_>, kind: Kind, content: &[u8], connection: Option<BorrowedFd<'_>>) -> io::Result<()> {
+/// The other process does not read, or has ended: nothing else can be sent.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    kind: Kind,
+    content: &[u8],
+    connection: Option<BorrowedFd<'_>>,
+    until: Option<Instant>,
+) -> io::Result<()> {
     let file =
         if content.len() < INLINE { None } else { Some(passing::file_with(&[&[kind.byte()], content].concat())?) };
     let descriptors: Vec<_> = connection.into_iter().chain(file.as_ref().map(AsFd::as_fd)).collect();
     let count = u8::try_from(descriptors.len()).unwrap_or_default();
     let bytes = if file.is_some() { encode(Kind::InFile, &[count]) } else { encode(kind, content) };
-    passing::send(socket, &bytes, &descriptors)
+    passing::send(socket, &bytes, &descriptors, until)
 }
 
 /// Passes a connection to the holder at this address: a [`Hold`] or an [`Opening`], by its kind. Never blocks.
@@ -226,7 +233,7 @@ pub fn send(socket: BorrowedFd<'_>, kind: Kind, content: &[u8], connection: Opti
 /// The holder cannot be reached, or does not keep up. The connection is the caller's, as before.
 pub fn pass(address: &[u8], kind: Kind, value: &impl Serialize, connection: BorrowedFd<'_>) -> io::Result<()> {
     let socket = passing::connect_to(address)?;
-    send(socket.as_fd(), kind, &content_of(value)?, Some(connection))
+    send(socket.as_fd(), kind, &content_of(value)?, Some(connection), None)
 }
 
 /// Passes a document of publications to the holder at this address, without waiting for its answer. Never blocks.
@@ -235,5 +242,5 @@ pub fn pass(address: &[u8], kind: Kind, value: &impl Serialize, connection: Borr
 /// The holder cannot be reached, or does not keep up.
 pub fn publish(address: &[u8], document: &[u8]) -> io::Result<()> {
     let socket = passing::connect_to(address)?;
-    send(socket.as_fd(), Kind::Publish, document, None)
+    send(socket.as_fd(), Kind::Publish, document, None, None)
 }

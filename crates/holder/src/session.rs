@@ -44,11 +44,13 @@ pub(crate) struct Session {
     #[serde(skip)]
     pub(crate) is_calling: bool,
     /// What the client and the server have agreed on for compression.
+    #[serde(default)]
     pub(crate) deflate: Option<Deflate>,
     /// The frames of an incomplete message, and those that were not read, for the next holder.
     #[serde(with = "serde_bytes")]
     pub(crate) pending: Vec<u8>,
     /// How many of these bytes belong to the incomplete message.
+    #[serde(default)]
     pub(crate) pending_read: usize,
 }
 

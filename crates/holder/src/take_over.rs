@@ -60,14 +60,7 @@ impl<'a> Next<'a> {
     /// # Errors
     /// The next holder has ended, or does not read.
     pub(crate) fn send(&self, kind: Kind, content: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        loop {
-            match message::send(self.socket, kind, content, descriptor) {
-                Err(fault) if fault.kind() == ErrorKind::WouldBlock && clock::now() < self.until => {
-                    poll::wait_writable(self.socket, Duration::from_millis(100));
-                }
-                other => return other,
-            }
-        }
+        message::send(self.socket, kind, content, descriptor, Some(self.until))
     }
 
     /// Says that this is all, and waits until that is confirmed.
@@ -100,7 +93,7 @@ impl Former {
     /// Nothing listens there.
     pub(crate) fn ask(address: &[u8]) -> io::Result<Self> {
         let control = Control::new(passing::connect_to(address)?, clock::now());
-        message::send(control.socket(), Kind::TakeOver, &[], None)?;
+        message::send(control.socket(), Kind::TakeOver, &[], None, None)?;
         // If it has just ended, the request waits in our own queue.
         Ok(Self { control, until: clock::now() + FIRST_MESSAGE, has_answered: false })
     }

@@ -1,11 +1,12 @@
 //! Passing descriptors between processes: UNIX sockets with names in the abstract namespace, and SCM_RIGHTS (unix(7)).
 //!
-//! No call blocks. Any thread.
+//! No call blocks, but [`send`] if it may. Any thread.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -14,8 +15,8 @@ use rustix::net::{
     socket_with, sockopt,
 };
 
-use crate::file;
 use crate::socket::Io;
+use crate::{clock, file, poll};
 
 /// Maximum number of descriptors that one call passes or receives.
 pub const MAX_DESCRIPTORS: usize = 2;
@@ -58,22 +59,41 @@ pub fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Sends all of these bytes, and with the first of them up to [`MAX_DESCRIPTORS`] descriptors. Never blocks.
+/// Sends all of these bytes, and with the first of them up to [`MAX_DESCRIPTORS`] descriptors. `until`: how long it may wait
+/// for the socket to accept them; `None`: it never blocks.
 ///
 /// # Errors
 /// Those of sendmsg(2). `WouldBlock`: the socket has not accepted all bytes. If the receiver has got a part of them, it
-/// gets the descriptors as well, and nothing else can be sent.
-pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+/// has the descriptors as well, and nothing else can be sent.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    until: Option<Instant>,
+) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(Errno::INVAL.into());
     }
+    let mut rest = bytes;
     loop {
-        match sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        match sendmsg(socket, &[IoSlice::new(rest)], &mut ancillary, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(sent) => {
+                rest = &rest[sent..];
+                if rest.is_empty() {
+                    return Ok(());
+                }
+                ancillary.clear();
+            }
             Err(Errno::INTR) => {}
-            Ok(sent) if sent < bytes.len() => return Err(Errno::AGAIN.into()),
-            Ok(_) => return Ok(()),
+            Err(Errno::AGAIN) => {
+                let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(clock::now()));
+                if left.is_zero() {
+                    return Err(Errno::AGAIN.into());
+                }
+                poll::wait_writable(socket, left);
+            }
             Err(fault) => return Err(fault.into()),
         }
     }
@@ -162,21 +182,23 @@ pub fn bytes_of(descriptor: OwnedFd, most: usize) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+    use std::time::Duration;
 
     use super::{bytes_of, connect_to, file_with, own_user, peek_descriptors, peer_user, receive, send};
     use crate::socket::{self, Io};
+    use crate::{clock, poll};
 
     #[test]
     fn a_descriptor_arrives_with_the_first_byte_and_can_be_used() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (passed, mut other) = UnixStream::pair().unwrap();
         let content = file_with(b"in a file").unwrap();
-        send(ours.as_fd(), b"abc", &[passed.as_fd(), content.as_fd()]).unwrap();
+        send(ours.as_fd(), b"abc", &[passed.as_fd(), content.as_fd()], None).unwrap();
         drop((passed, content));
         let (mut buffer, mut received) = ([0; 8], Vec::new());
         assert_eq!(receive(theirs.as_fd(), &mut buffer, &mut received), Io::Moved(3));
@@ -197,7 +219,7 @@ mod tests {
     fn descriptors_are_seen_before_their_bytes_are_read() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (passed, mut other) = UnixStream::pair().unwrap();
-        send(ours.as_fd(), b"abc", &[passed.as_fd()]).unwrap();
+        send(ours.as_fd(), b"abc", &[passed.as_fd()], None).unwrap();
         drop(passed);
         for _ in 0..2 {
             assert_eq!(peek_descriptors(theirs.as_fd()).unwrap().len(), 1);
@@ -212,6 +234,34 @@ mod tests {
         let mut all = String::new();
         other.read_to_string(&mut all).unwrap();
         assert_eq!(all, "through");
+    }
+
+    #[test]
+    fn what_the_socket_does_not_accept_at_once_follows_without_the_descriptors() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (passed, _other) = UnixStream::pair().unwrap();
+        let bytes: Vec<_> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+        assert_eq!(
+            send(ours.as_fd(), &bytes, &[passed.as_fd()], None).unwrap_err().kind(),
+            std::io::ErrorKind::WouldBlock
+        );
+        drop((ours, theirs));
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let expected = bytes.clone();
+        let reads = std::thread::spawn(move || {
+            let (mut buffer, mut received, mut all) = ([0; 65_536], Vec::new(), Vec::new());
+            while all.len() < expected.len() {
+                match receive(theirs.as_fd(), &mut buffer, &mut received) {
+                    Io::Moved(count) => all.extend_from_slice(&buffer[..count]),
+                    Io::WouldBlock => assert!(poll::wait_readable(theirs.as_fd(), Duration::from_secs(20))),
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert!(all == expected);
+            received.len()
+        });
+        send(ours.as_fd(), &bytes, &[passed.as_fd()], Some(clock::now() + Duration::from_secs(20))).unwrap();
+        assert_eq!(reads.join().unwrap(), 1);
     }
 
     #[test]

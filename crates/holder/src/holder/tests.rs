@@ -360,6 +360,27 @@ fn the_next_holder_has_the_connections_and_what_was_published() {
     assert!(received(&second).ends_with("\r\n\r\nlater"));
 }
 
+#[test]
+fn the_next_holder_gets_everything_whatever_the_sizes_are() {
+    // The socket between them accepts the last of the messages that it has room for in part.
+    for size in [10_000, 40_000, 50_000, 60_000] {
+        let mut former = Case::new(Limits::default());
+        let clients: Vec<_> = (0..30).map(|_| former.client(&STREAM, b"begun")).collect();
+        for (_, held) in &mut former.holder.held {
+            held.state.keep_alive = vec![b'x'; size];
+        }
+        for _ in 0..30 {
+            former.publish(&"x".repeat(size));
+        }
+        let mut next = Case::at(former.listener.try_clone().unwrap(), former.name.clone(), Limits::default());
+        let Case { holder, name, .. } = former;
+        let running = thread::spawn(move || holder.run());
+        assert_eq!(next.holder.take_over(&name).unwrap(), clients.len(), "{size}");
+        running.join().unwrap().unwrap();
+        assert_eq!(next.holder.channels.entries().count(), 30);
+    }
+}
+
 /// A process that wants to take over.
 fn taker(name: &[u8]) -> UnixStream {
     let mut next = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
@@ -414,8 +435,8 @@ fn a_holder_that_takes_over_in_part_has_nothing_and_touches_no_connection() {
     let listener = former.listener.try_clone().unwrap();
     let other = thread::spawn(move || {
         let line = listener.accept().unwrap().0;
-        message::send(line.as_fd(), Kind::Held, &content, Some(socket.as_fd())).unwrap();
-        message::send(line.as_fd(), Kind::Held, b"of another version", Some(socket.as_fd())).unwrap();
+        message::send(line.as_fd(), Kind::Held, &content, Some(socket.as_fd()), None).unwrap();
+        message::send(line.as_fd(), Kind::Held, b"of another version", Some(socket.as_fd()), None).unwrap();
         line
     });
     let mut next = Case::at(former.listener.try_clone().unwrap(), former.name.clone(), Limits::default());
@@ -633,9 +654,9 @@ fn a_process_that_has_connected_before_is_heard_before_the_next_one() {
     let first = passing::connect_to(&name).unwrap();
     case.holder.accept(clock::now());
     // It sends only now, and no event says so before the second one is accepted.
-    message::send(first.as_fd(), Kind::Publish, document("1").as_bytes(), None).unwrap();
+    message::send(first.as_fd(), Kind::Publish, document("1").as_bytes(), None, None).unwrap();
     let second = passing::connect_to(&name).unwrap();
-    message::send(second.as_fd(), Kind::Publish, document("2").as_bytes(), None).unwrap();
+    message::send(second.as_fd(), Kind::Publish, document("2").as_bytes(), None, None).unwrap();
     case.holder.accept(clock::now());
     case.holder.flush();
     assert!(received(&client).ends_with("1\r\n1\r\n1\r\n2\r\n"));
@@ -647,7 +668,7 @@ fn the_process_of_the_bus_is_sent_what_is_published_here_and_brings_what_others_
     let client = case.client(&STREAM, b"");
     let bus = passing::connect_to(&case.name).unwrap();
     let say = |case: &mut Case, kind, content: &[u8]| {
-        message::send(bus.as_fd(), kind, content, None).unwrap();
+        message::send(bus.as_fd(), kind, content, None, None).unwrap();
         case.holder.accept(clock::now());
         let keys: Vec<_> = case.holder.controls.iter().map(|(key, _)| key as u64).collect();
         keys.into_iter().for_each(|key| case.holder.control_event(key, clock::now()));
@@ -659,7 +680,7 @@ fn the_process_of_the_bus_is_sent_what_is_published_here_and_brings_what_others_
     };
     let publish = |case: &mut Case, text: &str| {
         let other = passing::connect_to(&case.name).unwrap();
-        message::send(other.as_fd(), Kind::Publish, document(text).as_bytes(), None).unwrap();
+        message::send(other.as_fd(), Kind::Publish, document(text).as_bytes(), None, None).unwrap();
         case.holder.accept(clock::now());
         case.holder.flush();
     };

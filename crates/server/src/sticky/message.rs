@@ -85,7 +85,7 @@ impl PassedConnection {
         }
         let descriptors: Vec<_> = [connection].into_iter().chain(file.as_ref().map(AsFd::as_fd)).collect();
         // The receiver drops what is not whole.
-        passing::send(to.as_fd(), &bytes, &descriptors)
+        passing::send(to.as_fd(), &bytes, &descriptors, None)
     }
 }
 
@@ -206,7 +206,7 @@ mod tests {
         assert!(receive(accepted.as_fd(), |_| {}).unwrap().is_some());
         let accepted = socket::accept(listener.as_fd()).unwrap().unwrap().0;
         assert!(receive(accepted.as_fd(), |_| {}).unwrap().is_none());
-        assert!(passing::send(early.as_fd(), b"late", &[]).is_err());
+        assert!(passing::send(early.as_fd(), b"late", &[], None).is_err());
         assert!(!matches!(socket::accept(listener.as_fd()), Ok(Some(_))));
     }
 
@@ -217,10 +217,10 @@ mod tests {
         let mut bytes = passed(vec![b'x'; 60_000]).encode();
         let length = (bytes.len() - 4) as u32;
         bytes[..4].copy_from_slice(&length.to_le_bytes());
-        passing::send(ours.as_fd(), &bytes[..48_000], &[connection.as_fd()]).unwrap();
+        passing::send(ours.as_fd(), &bytes[..48_000], &[connection.as_fd()], None).unwrap();
         let rest = std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(50));
-            passing::send(ours.as_fd(), &bytes[48_000..], &[]).unwrap();
+            passing::send(ours.as_fd(), &bytes[48_000..], &[], None).unwrap();
         });
         assert_eq!(receive(theirs.as_fd(), |_| {}).unwrap().unwrap().1.read.len(), 60_000);
         rest.join().unwrap();
@@ -228,7 +228,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         passing::send(ours.as_fd(), &[1; 5], &[connection.as_fd()]).unwrap();
         assert!(receive(theirs.as_fd(), |_| {}).unwrap().is_none());
-        assert!(passing::send(ours.as_fd(), b"late", &[]).is_err());
+        assert!(passing::send(ours.as_fd(), b"late", &[], None).is_err());
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         let length = (bytes.len() - 4) as u32;
         bytes[..4].copy_from_slice(&length.to_le_bytes());
         let half = &bytes[..bytes.len() / 2];
-        passing::send(ours.as_fd(), half, &[connection.as_fd()]).unwrap();
+        passing::send(ours.as_fd(), half, &[connection.as_fd()], None).unwrap();
         drop(ours);
         assert!(receive(theirs.as_fd(), |_| {}).unwrap().is_none());
         // Whole, but its file is too large: that is lost, not kept.
