@@ -226,7 +226,7 @@ mod tests {
         rest.join().unwrap();
         // The rest never comes.
         let (ours, theirs) = UnixStream::pair().unwrap();
-        passing::send(ours.as_fd(), &[1; 5], &[connection.as_fd()]).unwrap();
+        passing::send(ours.as_fd(), &[1; 5], &[connection.as_fd()], None).unwrap();
         assert!(receive(theirs.as_fd(), |_| {}).unwrap().is_none());
         assert!(passing::send(ours.as_fd(), b"late", &[], None).is_err());
     }
