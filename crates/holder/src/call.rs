@@ -73,6 +73,8 @@ pub(crate) struct Call {
     socket: OwnedFd,
     packet: Vec<u8>,
     sent: usize,
+    /// Bytes of the packet.
+    pub(crate) size: usize,
     received: Vec<u8>,
     pub(crate) recipient: Recipient,
     pub(crate) since: Instant,
@@ -82,7 +84,7 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn new(socket: OwnedFd, packet: Vec<u8>, recipient: Recipient, since: Instant) -> Self {
-        Self { socket, packet, sent: 0, received: Vec::new(), recipient, since, next: None }
+        Self { socket, sent: 0, size: packet.len(), packet, received: Vec::new(), recipient, since, next: None }
     }
 
     /// Sends and receives, as far as the socket allows. `Ok(None)`: the response is not complete.
@@ -90,13 +92,15 @@ impl Call {
     /// # Errors
     /// The connection broke, or the response is too large or malformed.
     pub(crate) fn step(&mut self) -> io::Result<Option<Answer>> {
-        while self.sent < self.packet.len() {
+        while self.sent < self.size {
             match socket::transmit(self.socket.as_fd(), &[IoSlice::new(&self.packet[self.sent..])], false) {
                 Io::Moved(sent) => self.sent += sent,
                 Io::WouldBlock => return Ok(None),
                 Io::End | Io::Broken => return Err(ErrorKind::BrokenPipe.into()),
             }
         }
+        // The worker has it.
+        self.packet = Vec::new();
         let mut buffer = [0; 16 * 1024];
         loop {
             match socket::receive(self.socket.as_fd(), &mut buffer) {

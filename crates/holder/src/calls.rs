@@ -15,6 +15,8 @@ use crate::call::{Answer, Call, Farewell, Recipient};
 pub(crate) const FIRST_KEY: u64 = 1 << 33;
 /// Maximum number at once.
 pub(crate) const MAX_MADE: usize = 256;
+/// Those that are made may have this many bytes, besides the last one.
+const MAX_BYTES: usize = 32 << 20;
 /// How long the application may take for one.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Requests that tell the application of clients that have left may occupy this much memory while they wait.
@@ -35,6 +37,8 @@ pub(crate) struct Calls {
     /// The abstract address where they are made.
     pub(crate) application: Vec<u8>,
     made: Slab<Call>,
+    /// Bytes of those that are made.
+    bytes: usize,
     /// Those that could not be made. They are answered in the next round of the loop.
     failed: Vec<(Recipient, io::Error)>,
     waiting: VecDeque<Waiting>,
@@ -44,12 +48,12 @@ pub(crate) struct Calls {
 
 impl Calls {
     pub(crate) fn new(application: Vec<u8>) -> Self {
-        Self { application, made: Slab::new(), failed: Vec::new(), waiting: VecDeque::new(), farewells: 0 }
+        Self { application, made: Slab::new(), bytes: 0, failed: Vec::new(), waiting: VecDeque::new(), farewells: 0 }
     }
 
-    /// As many are made as may be.
+    /// As many are made as there may be, or as much.
     pub(crate) fn is_full(&self) -> bool {
-        self.made.len() >= MAX_MADE
+        self.made.len() >= MAX_MADE || self.bytes >= MAX_BYTES
     }
 
     /// None is made, and none waits.
@@ -78,7 +82,10 @@ impl Calls {
         let slot = self.made.vacant_entry();
         match poller.watch_connection(Some(socket.as_fd()), FIRST_KEY + slot.key() as u64) {
             // Its first event comes immediately: it is writable.
-            Ok(()) => _ = slot.insert(Call::new(socket, packet, recipient, clock::now())),
+            Ok(()) => {
+                self.bytes += packet.len();
+                slot.insert(Call::new(socket, packet, recipient, clock::now()));
+            }
             Err(fault) => self.failed.push((recipient, fault)),
         }
     }
@@ -139,6 +146,7 @@ impl Calls {
     /// Forgets a request that is over, and tells the application of a client that has left meanwhile, if it knows it.
     pub(crate) fn end(&mut self, poller: &Poller, key: usize, result: &io::Result<Answer>) -> Recipient {
         let call = self.made.remove(key);
+        self.bytes -= call.size;
         let is_accepted = result.as_ref().is_ok_and(|answer| answer.code() == 200);
         if let Some(farewell) = call.next.filter(|farewell| farewell.is_of_open || is_accepted) {
             self.make(poller, Some(farewell.packet), Recipient::Gone);

@@ -7,14 +7,20 @@ use std::cell::RefCell;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
+use crate::grip::{parameter, split};
+
 /// What ends each message, and is not sent (section 7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
+/// A final block without content (RFC 1951 section 3.2.4).
+const FINAL: [u8; 5] = [1, 0, 0, 0xff, 0xff];
 /// Level 1 is twice as fast, but its messages are 30 to 50% longer; those of level 6 are 15% shorter, and take twice as long.
 const LEVEL: u32 = 2;
 /// The largest window, which the compressor has.
 const MAX_BITS: u8 = 15;
 /// Shorter messages are not compressed.
 const MIN_LENGTH: usize = 256;
+/// What a byte that is read costs, in bytes that are written: blocks without content take the decompressor longest.
+const READ_COST: usize = 8;
 /// More than this is not added to a message at once, so that few bytes do not occupy much memory.
 const STEP: usize = 16 * 1024;
 
@@ -36,22 +42,19 @@ pub(crate) enum Fault {
 impl Deflate {
     /// The first acceptable offer in these values of `Sec-WebSocket-Extensions` (section 7.1).
     pub(crate) fn accept<'a>(values: impl Iterator<Item = &'a str>) -> Option<Self> {
-        values.flat_map(|value| value.split(',')).find_map(Self::of_offer)
+        values.flat_map(|value| split(value, ',')).find_map(Self::of_offer)
     }
 
     fn of_offer(offer: &str) -> Option<Self> {
-        let mut parts = offer.split(';').map(str::trim);
+        let mut parts = split(offer, ';');
         if parts.next() != Some("permessage-deflate") {
             return None;
         }
         let mut accepted = Self { window_bits: None };
         let mut known = Vec::new();
         for part in parts {
-            let (name, value) = match part.split_once('=') {
-                Some((name, value)) => (name.trim(), Some(value.trim().trim_matches('"'))),
-                None => (part, None),
-            };
-            match (name, value) {
+            let (name, value) = parameter(part);
+            match (name.as_str(), part.contains('=').then_some(value.as_str())) {
                 _ if known.contains(&name) => return None,
                 ("server_no_context_takeover" | "client_no_context_takeover" | "client_max_window_bits", None) => {}
                 ("client_max_window_bits", Some(value)) => _ = bits(value)?,
@@ -102,35 +105,75 @@ pub(crate) fn compress(data: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Decompresses a message, which may then have this many bytes.
-pub(crate) fn decompress(mut data: Vec<u8>, max: usize) -> Result<Vec<u8>, Fault> {
-    data.extend_from_slice(&TAIL);
-    let mut decompressor = Decompress::new(false);
-    let mut message = Vec::new();
-    let mut rest = data.as_slice();
-    loop {
-        message.reserve(STEP);
-        let before = decompressor.total_in();
-        let status = decompressor.decompress_vec(rest, &mut message, FlushDecompress::Sync);
-        let read = usize::try_from(decompressor.total_in() - before).unwrap_or(usize::MAX);
-        rest = rest.get(read..).unwrap_or_default();
-        if message.len() > max {
-            return Err(Fault::TooLong);
+/// A message that is decompressed in steps, so that a client cannot have the holder work for it for long.
+pub(crate) struct Inflating {
+    decompressor: Decompress,
+    /// What the client has sent, and the end of the last block.
+    data: Vec<u8>,
+    read: usize,
+    message: Vec<u8>,
+}
+
+impl Inflating {
+    pub(crate) fn new(mut data: Vec<u8>) -> Self {
+        data.extend_from_slice(&TAIL);
+        // A final block, so that the end of what is incomplete is not the end of the data.
+        data.extend_from_slice(&FINAL);
+        Self { decompressor: Decompress::new(false), data, read: 0, message: Vec::new() }
+    }
+
+    /// Bytes that it occupies, but for the decompressor.
+    pub(crate) fn size(&self) -> usize {
+        self.data.capacity() + self.message.capacity()
+    }
+
+    /// Goes on until the budget, in bytes, is used up. True: the message is complete. It may have `max` bytes.
+    pub(crate) fn step(&mut self, budget: &mut usize, max: usize) -> Result<bool, Fault> {
+        while *budget > 0 {
+            let end = self.data.len().min(self.read + (*budget / READ_COST).max(1));
+            let (before, length) = (self.decompressor.total_in(), self.message.len());
+            self.message.resize(length + STEP, 0);
+            let (input, output) = (&self.data[self.read..end], &mut self.message[length..]);
+            let status = self.decompressor.decompress(input, output, FlushDecompress::None);
+            let written = usize::try_from(self.decompressor.total_out()).unwrap_or(usize::MAX) - length;
+            self.message.truncate(length + written);
+            let read = usize::try_from(self.decompressor.total_in() - before).unwrap_or(usize::MAX);
+            self.read += read;
+            *budget = budget.saturating_sub(read * READ_COST + written);
+            if self.message.len() > max {
+                return Err(Fault::TooLong);
+            }
+            match status {
+                Ok(Status::StreamEnd) => {
+                    let rest = &self.data[self.read..];
+                    // The last block of a message may be a final one, with an empty one behind it (section 7.2.3.4).
+                    let ends =
+                        rest.is_empty() || rest.strip_prefix(&[0]).unwrap_or(rest) == [&TAIL[..], &FINAL].concat();
+                    return if ends { Ok(true) } else { Err(Fault::Malformed) };
+                }
+                Ok(Status::Ok | Status::BufError) if read + written > 0 => {}
+                _ => return Err(Fault::Malformed),
+            }
         }
-        return match status {
-            Ok(Status::Ok | Status::BufError) if message.len() == message.capacity() => continue,
-            Ok(Status::Ok | Status::BufError) if rest.is_empty() => Ok(message),
-            // The last block of a message may be a final one, with an empty one behind it (section 7.2.3.4).
-            Ok(Status::StreamEnd) if rest == TAIL || rest.strip_prefix(&[0]) == Some(&TAIL) => Ok(message),
-            _ => Err(Fault::Malformed),
-        };
+        Ok(false)
+    }
+
+    pub(crate) fn into_message(self) -> Vec<u8> {
+        self.message
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{Deflate, Fault, MIN_LENGTH, compress, decompress};
+    use super::{Deflate, Fault, Inflating, MIN_LENGTH, READ_COST, compress};
+
+    /// Decompresses in small steps.
+    fn decompress(data: Vec<u8>, max: usize) -> Result<Vec<u8>, Fault> {
+        let mut inflating = Inflating::new(data);
+        while !inflating.step(&mut 100, max)? {}
+        Ok(inflating.into_message())
+    }
 
     fn answer(offers: &str) -> Option<String> {
         Deflate::accept([offers].into_iter()).map(Deflate::answer)
@@ -161,6 +204,10 @@ mod tests {
             "permessage-deflate; server_max_window_bits=+9",
             "permessage-deflate; server_no_context_takeover=1",
             "permessage-deflate; client_max_window_bits; client_max_window_bits=9",
+            "permessage-deflate; server_max_window_bits=\"10",
+            "permessage-deflate; server_max_window_bits=\"\"10\"\"",
+            "permessage-deflate; server_no_context_takeover=",
+            "x; a=\", permessage-deflate, \"",
         ] {
             assert_eq!(answer(offers), None, "{offers}");
         }
@@ -208,9 +255,33 @@ mod tests {
     #[test]
     fn what_is_no_compressed_data_is_refused() {
         let final_and_more = [0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0xf2, 0x48, 0x05, 0x00];
-        for data in [&[0xff; 9][..], b"Hello", &final_and_more] {
+        for data in [&[0xff; 9][..], b"Hello", &final_and_more, b""] {
             assert_eq!(decompress(data.to_vec(), 1000), Err(Fault::Malformed), "{data:x?}");
         }
+        // One that is cut off is not taken for a shorter one.
+        let whole = compress(&b"{\"id\": 7, \"name\": \"value\"}, ".repeat(40)).unwrap();
+        for length in 0..whole.len() {
+            assert_eq!(decompress(whole[..length].to_vec(), 10_000), Err(Fault::Malformed), "{length}");
+        }
+    }
+
+    #[test]
+    fn a_step_does_no_more_than_its_budget() {
+        let empty_blocks = vec![0b010; 100_000];
+        let mut inflating = Inflating::new(empty_blocks);
+        let mut steps = 1;
+        while !inflating.step(&mut 8_000, 1_000).unwrap_or(true) {
+            assert!(inflating.read <= steps * 8_000 / READ_COST);
+            steps += 1;
+        }
+        let zeros = compress(&vec![0; 1 << 20]).unwrap();
+        let mut inflating = Inflating::new(zeros);
+        let mut steps = 1;
+        while !inflating.step(&mut 1_000, 1 << 20).unwrap() {
+            assert!(inflating.message.len() <= steps * 20_000);
+            steps += 1;
+        }
+        assert!(steps > 50, "{steps}");
     }
 
     #[test]

@@ -16,13 +16,18 @@ use tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tungstenite::protocol::frame::{CloseFrame, Frame, FrameHeader};
 use tungstenite::protocol::{Role, WebSocketConfig, WebSocketContext};
 
-use crate::deflate::{self, Deflate, Fault};
+use crate::deflate::{self, Deflate, Fault, Inflating};
 use crate::events::Event;
 
 /// Maximum size of a message, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 1 << 20;
 /// Maximum size of the frames of an incomplete message: many empty fragments make no message.
 const MAX_PENDING: usize = MAX_MESSAGE + 64 * 1024;
+
+/// What is read of one client before others get their turn, in bytes.
+const BUDGET: usize = 256 * 1024;
+/// What a frame costs besides its bytes.
+const FRAME_COST: usize = 2 * 1024;
 
 /// The connection cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +48,11 @@ pub(crate) struct Frames {
     pending: Vec<u8>,
     /// How many of these bytes the context has.
     fed: usize,
-    /// Whoever gets the events wanted no more of them for now.
+    /// The message whose last frame is being read.
+    inflating: Option<Box<Inflating>>,
+    /// Bytes that may still be read in this turn. A frame counts for more than it has.
+    budget: usize,
+    /// Not all was read: the budget was used up, or whoever gets the events wanted no more of them for now.
     pub(crate) has_unread: bool,
 }
 
@@ -103,12 +112,18 @@ impl Frames {
 
     /// Bytes that it occupies: the context has its own copy of what it was given.
     pub(crate) fn size(&self) -> usize {
-        self.pending.capacity() + self.fed
+        self.pending.capacity() + self.fed + self.inflating.as_ref().map_or(0, |inflating| inflating.size())
+    }
+
+    /// Allows it to read as much as others do before their next turn.
+    pub(crate) fn begin_turn(&mut self) {
+        self.budget = BUDGET;
     }
 
     /// Goes on with what [`Frames::pending`] was in the former holder.
     pub(crate) fn restore(&mut self, pending: &[u8], fed: usize) {
         let (fed, unread) = pending.split_at_checked(fed).unwrap_or((pending, &[]));
+        self.budget = usize::MAX;
         // They were read before, so that nothing of them is to be answered or told.
         self.receive(fed, &mut Vec::new(), |_| true);
         self.pending.extend_from_slice(unread);
@@ -131,15 +146,29 @@ impl Frames {
                 Ok(_) => return self.check_size(output),
                 Err(code) => return Some(fail(code, output)),
             };
+            if self.budget == 0 {
+                self.has_unread = true;
+                return None;
+            }
             let size = frame.content.end;
             let is_control = frame.is_control();
+            let is_compressed = !is_control && self.is_compressed();
+            // What a compressed message costs is counted as it is decompressed.
+            self.budget = self.budget.saturating_sub(FRAME_COST + if is_compressed { 0 } else { size });
             let is_complete = if is_control { self.context.is_none() } else { frame.header.is_final };
-            let inflated = if !is_control && self.is_compressed() { Some(self.inflated(frame)) } else { None };
-            let input = match &inflated {
-                Some(Ok(frame)) => frame,
-                Some(Err(code)) => return Some(fail(*code, output)),
-                None => &rest[..size],
+            let inflated = if !is_compressed {
+                None
+            } else {
+                match self.inflated(frame.header) {
+                    Ok(Some(frame)) => Some(frame),
+                    Ok(None) => {
+                        self.has_unread = true;
+                        return None;
+                    }
+                    Err(code) => return Some(fail(code, output)),
+                }
             };
+            let input = inflated.as_deref().unwrap_or(&self.pending[self.fed..self.fed + size]);
             let mut wants_more = true;
             let context = self.context.get_or_insert_with(new_context);
             if let Some(ending) = feed(context, input, output, |event| wants_more = take(event)) {
@@ -166,30 +195,27 @@ impl Frames {
         self.inflates && self.pending.first().is_some_and(|first| first & 0x40 != 0)
     }
 
-    /// What the context gets for a frame of a compressed message, which is the last of those that have arrived.
-    fn inflated(&self, frame: Received) -> Result<Vec<u8>, CloseCode> {
-        let Received { mut header, .. } = frame;
+    /// What the context gets for a frame of a compressed message, which is the next one. `None`: there is more to be done.
+    fn inflated(&mut self, mut header: FrameHeader) -> Result<Option<Vec<u8>>, CloseCode> {
         if self.fed == 0 {
             header.rsv1 = false;
         }
         let mut content = Vec::new();
-        if header.is_final {
-            let mut compressed = Vec::new();
-            let mut from = 0;
-            while from <= self.fed
-                && let Some(Received { header, content }) = Received::parse(&self.pending[from..])?
-            {
-                let masked = &self.pending[from..][content.clone()];
-                if matches!(header.opcode, OpCode::Data(_)) {
-                    let mask = header.mask.unwrap_or_default();
-                    compressed.extend(masked.iter().enumerate().map(|(at, byte)| byte ^ mask[at % 4]));
-                }
-                from += content.end;
-            }
-            content = deflate::decompress(compressed, MAX_MESSAGE).map_err(|fault| match fault {
+        // The context rejects a frame without a mask.
+        if header.is_final && header.mask.is_some() {
+            let mut inflating = match self.inflating.take() {
+                Some(inflating) => inflating,
+                None => Box::new(Inflating::new(self.compressed()?)),
+            };
+            let is_complete = inflating.step(&mut self.budget, MAX_MESSAGE).map_err(|fault| match fault {
                 Fault::TooLong => CloseCode::Size,
                 Fault::Malformed => CloseCode::Invalid,
             })?;
+            if !is_complete {
+                self.inflating = Some(inflating);
+                return Ok(None);
+            }
+            content = inflating.into_message();
         }
         // A mask that changes nothing: the context wants one, unless the client has none.
         header.mask = header.mask.map(|_| [0; 4]);
@@ -197,7 +223,24 @@ impl Frames {
         // Into memory, which cannot fail.
         let _ = header.format(content.len() as u64, &mut bytes);
         bytes.extend_from_slice(&content);
-        Ok(bytes)
+        Ok(Some(bytes))
+    }
+
+    /// The content of all frames of a message, up to the next one.
+    fn compressed(&self) -> Result<Vec<u8>, CloseCode> {
+        let mut compressed = Vec::new();
+        let mut from = 0;
+        while from <= self.fed
+            && let Some(Received { header, content }) = Received::parse(&self.pending[from..])?
+        {
+            let masked = &self.pending[from..][content.clone()];
+            if matches!(header.opcode, OpCode::Data(_)) {
+                let mask = header.mask.unwrap_or_default();
+                compressed.extend(masked.iter().enumerate().map(|(at, byte)| byte ^ mask[at % 4]));
+            }
+            from += content.end;
+        }
+        Ok(compressed)
     }
 
     fn check_size(&self, output: &mut Vec<u8>) -> Option<Ending> {
@@ -362,7 +405,7 @@ mod tests {
     }
 
     fn frames() -> Frames {
-        Frames { inflates: true, ..Frames::default() }
+        Frames { inflates: true, budget: usize::MAX, ..Frames::default() }
     }
 
     /// What follows from these bytes: events, answers, and the end.
@@ -435,7 +478,7 @@ mod tests {
         }
         // Without the extension, the bit means nothing.
         let plain = frame(FINAL | COMPRESSED | TEXT, &deflate::compress(&[b'a'; 300]).unwrap());
-        assert_eq!(read(&mut Frames::default(), &plain).2, Some(Ending::Failed));
+        assert_eq!(read(&mut Frames { inflates: false, ..frames() }, &plain).2, Some(Ending::Failed));
     }
 
     #[test]
@@ -459,6 +502,26 @@ mod tests {
         assert_eq!(take_one(&mut next, &frame(FINAL, b"4")), None);
         assert!(!next.has_unread && next.size() == 0);
         assert_eq!(events, [b"1".to_vec(), b"2".to_vec(), b"34".to_vec()]);
+    }
+
+    #[test]
+    fn a_turn_ends_when_its_budget_is_used_up_and_the_next_one_goes_on() {
+        let empty = [frame(TEXT, b""), frame(0, b"").repeat(1_000), frame(FINAL, b"end")].concat();
+        let blocks = frame(FINAL | COMPRESSED | TEXT, &deflate::compress(&[b'x'; 1 << 20]).unwrap());
+        let mut first_message = [frame(FINAL | TEXT, b"1"), empty, blocks].concat();
+        let (mut events, mut turns) = (Vec::new(), 0);
+        let mut frames = Frames { inflates: true, ..Frames::default() };
+        while events.len() < 3 {
+            frames.begin_turn();
+            let (read, output, ending) = read(&mut frames, &std::mem::take(&mut first_message));
+            assert_eq!((output, ending), (Vec::new(), None));
+            events.extend(read.into_iter().map(|event| event.content.unwrap().len()));
+            turns += 1;
+            assert_eq!(frames.has_unread, events.len() < 3);
+        }
+        assert_eq!(events, [1, 3, 1 << 20]);
+        assert!((10..20).contains(&turns), "{turns}");
+        assert_eq!(frames.size(), 0);
     }
 
     #[test]

@@ -220,7 +220,7 @@ pub fn channel_name(name: &str) -> Result<String, String> {
 }
 
 /// Splits a value, but not inside quotes.
-fn split(value: &str, at: char) -> impl Iterator<Item = &str> {
+pub(crate) fn split(value: &str, at: char) -> impl Iterator<Item = &str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     value
         .split(move |found| {
@@ -236,7 +236,7 @@ fn split(value: &str, at: char) -> impl Iterator<Item = &str> {
 }
 
 /// The name and the value of `name=value` or `name="value"`.
-fn parameter(text: &str) -> (String, String) {
+pub(crate) fn parameter(text: &str) -> (String, String) {
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
     let value = value.trim();
     let quoted = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));

@@ -35,8 +35,6 @@ const MAX_RECEIVED: u32 = 64 * 1024;
 const MAX_DISCARDED: u32 = 64 << 20;
 /// Bytes that a client may send before its WebSocket is open.
 const MAX_EARLY: usize = 64 * 1024;
-/// Messages of one client with this many bytes are read before others get their turn.
-const MAX_TAKEN: usize = 256 * 1024;
 /// Bytes of answers to control frames, and of messages, that a client may leave unread.
 const MAX_ANSWERS: usize = 2 << 20;
 /// How often a WebSocket that is sent nothing is sent a ping, in seconds.
@@ -961,6 +959,7 @@ impl Held {
     /// Reads what the client has sent, and discards it unless it is for the application. `Some`: the connection is over.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Option<Reason> {
         self.has_more = false;
+        self.frames.begin_turn();
         if self.frames.has_unread
             && !self.is_paused
             && let Some(reason) = self.receive_frames(&[])
@@ -1009,20 +1008,14 @@ impl Held {
             self.early.extend_from_slice(bytes);
             return (self.early.len() > MAX_EARLY).then_some(Reason::Sent);
         }
-        // Few bytes can be many compressed messages.
-        let mut taken = 0;
         if self.state.is_ending {
             // Nothing may follow the close frame that was sent. That of the client is waited for.
-            let ending = self.frames.receive(bytes, &mut Vec::new(), |event| {
-                taken += event.size();
-                taken < MAX_TAKEN
-            });
+            let ending = self.frames.receive(bytes, &mut Vec::new(), |_| true);
             return ending.map(|_| Reason::Complete);
         }
         let ending = self.frames.receive(bytes, &mut self.state.unsent, |event| {
-            taken += event.size();
             session.push(event);
-            taken < MAX_TAKEN && !session.is_full()
+            !session.is_full()
         });
         if self.state.unsent.len() > MAX_ANSWERS {
             // A client that sends pings and does not read the pongs.

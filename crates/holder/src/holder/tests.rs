@@ -488,6 +488,12 @@ fn web_socket(case: &mut Case) -> UnixStream {
     theirs
 }
 
+/// The answer of an application that accepts a WebSocket.
+fn opened() -> Answer {
+    let fields = vec![(String::from("Content-Type"), String::from("application/websocket-events"))];
+    Answer { status: String::from("200 OK"), fields, body: b"OPEN\r\n".to_vec() }
+}
+
 /// An application that answers nothing, at an address of its own.
 fn silent_application(case: &mut Case) -> UnixListener {
     let name = [case.name.as_slice(), b"-application"].concat();
@@ -514,6 +520,23 @@ fn connections_that_wait_for_the_application_wait_once_and_get_their_turn_though
     case.holder.end_call(0, Ok(Answer::default()));
     assert!(case.holder.held[MAX_MADE + 7].is_asking(), "no turn is lost");
     assert_eq!(case.holder.calls.counts().1, 0, "the application does not know of those that have left");
+}
+
+#[test]
+fn large_requests_wait_though_few_are_made() {
+    let mut case = Case::new(Limits::default());
+    let _application = silent_application(&mut case);
+    let clients: Vec<_> = (0..100).map(|_| web_socket(&mut case)).collect();
+    for key in 0..100 {
+        case.holder.end_call(key, Ok(opened()));
+        let session = case.holder.held[key].state.session.as_mut().unwrap();
+        session.push(crate::events::Event::with("TEXT", vec![b'x'; 1 << 20]));
+        case.holder.call(key);
+    }
+    assert_eq!(case.holder.calls.counts(), (32, 68));
+    case.holder.end_call(0, Ok(Answer { status: String::from("200 OK"), ..Answer::default() }));
+    assert_eq!(case.holder.calls.counts(), (32, 67));
+    drop(clients);
 }
 
 #[test]

@@ -245,7 +245,7 @@ mod tests {
         // Whole, but its file is too large: that is lost, not kept.
         let (ours, theirs) = UnixStream::pair().unwrap();
         let file = passing::file_with(&vec![0; MAX_READ + INLINE + 1]).unwrap();
-        passing::send(ours.as_fd(), &[0; 4], &[connection.as_fd(), file.as_fd()]).unwrap();
+        passing::send(ours.as_fd(), &[0; 4], &[connection.as_fd(), file.as_fd()], None).unwrap();
         assert!(receive(theirs.as_fd(), |_| {}).is_err());
         for length in 4..bytes.len() - 16 {
             assert!(PassedConnection::decode(bytes[..length].to_vec()).is_none(), "{length}");
