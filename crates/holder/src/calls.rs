@@ -13,7 +13,7 @@ use crate::call::{Answer, Call, Farewell, Recipient};
 
 /// The keys of their connections begin here.
 pub(crate) const FIRST_KEY: u64 = 1 << 33;
-/// Maximum number at once.
+/// Maximum number of requests at once.
 pub(crate) const MAX_MADE: usize = 256;
 /// Those that are made may have this many bytes, besides the last one.
 const MAX_BYTES: usize = 32 << 20;
@@ -51,7 +51,7 @@ impl Calls {
         Self { application, made: Slab::new(), bytes: 0, failed: Vec::new(), waiting: VecDeque::new(), farewells: 0 }
     }
 
-    /// As many are made as there may be, or as much.
+    /// No more can be made now: there are too many of them, or they are too large.
     pub(crate) fn is_full(&self) -> bool {
         self.made.len() >= MAX_MADE || self.bytes >= MAX_BYTES
     }
@@ -95,7 +95,7 @@ impl Calls {
         self.waiting.push_back(Waiting::Connection(key, serial));
     }
 
-    /// Sends the application a request whose answer matters to nobody. False: too many of them wait, so it was dropped.
+    /// Tells the application that a client has left. False: too many of these requests wait, so it was dropped.
     pub(crate) fn bid_farewell(&mut self, poller: &Poller, packet: Vec<u8>) -> bool {
         if !self.is_full() {
             self.make(poller, Some(packet), Recipient::Gone);
@@ -109,7 +109,7 @@ impl Calls {
     }
 
     /// Has a farewell follow the request that was made for a connection. Gives it back if there is none.
-    pub(crate) fn follow(&mut self, key: usize, serial: u64, farewell: Farewell) -> Option<Farewell> {
+    pub(crate) fn chain(&mut self, key: usize, serial: u64, farewell: Farewell) -> Option<Farewell> {
         let mut made = self.made.iter_mut().map(|(_, call)| call);
         let Some(call) = made.find(|call| call.recipient == Recipient::Connection(key, serial)) else {
             return Some(farewell);

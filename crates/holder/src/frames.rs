@@ -57,12 +57,12 @@ pub(crate) struct Frames {
 }
 
 /// A frame of a client, and where its content is.
-struct Received {
+struct ClientFrame {
     header: FrameHeader,
     content: Range<usize>,
 }
 
-impl Received {
+impl ClientFrame {
     /// The frame at the beginning of these bytes. `None`: its header is incomplete.
     fn parse(bytes: &[u8]) -> Result<Option<Self>, CloseCode> {
         let mut cursor = Cursor::new(bytes);
@@ -141,7 +141,7 @@ impl Frames {
         self.has_unread = false;
         loop {
             let rest = &self.pending[self.fed..];
-            let frame = match Received::parse(rest) {
+            let frame = match ClientFrame::parse(rest) {
                 Ok(Some(frame)) if frame.content.end <= rest.len() => frame,
                 Ok(_) => return self.check_size(output),
                 Err(code) => return Some(fail(code, output)),
@@ -231,7 +231,7 @@ impl Frames {
         let mut compressed = Vec::new();
         let mut from = 0;
         while from <= self.fed
-            && let Some(Received { header, content }) = Received::parse(&self.pending[from..])?
+            && let Some(ClientFrame { header, content }) = ClientFrame::parse(&self.pending[from..])?
         {
             let masked = &self.pending[from..][content.clone()];
             if matches!(header.opcode, OpCode::Data(_)) {

@@ -131,7 +131,7 @@ struct Extras {
 
 impl Extras {
     /// Does what instructions say. `origin`: the request for which they are.
-    fn follow(&mut self, instructions: &Instructions, origin: Option<Origin>) {
+    fn apply(&mut self, instructions: &Instructions, origin: Option<Origin>) {
         let meta =
             |wanted: &str| instructions.meta.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
         self.user = meta("user").or(self.user.take());
@@ -304,7 +304,7 @@ impl Held {
         let Hold { instructions, .. } = &hold;
         let mode = instructions.mode.unwrap_or(Mode::Stream);
         let mut extras = Extras::default();
-        extras.follow(instructions, hold.origin.clone());
+        extras.apply(instructions, hold.origin.clone());
         let fields = || hold.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
         let status =
             instructions.status.map_or_else(|| hold.status.clone(), |status| format!("{status} ").into_bytes());
@@ -956,6 +956,11 @@ impl Held {
         }
     }
 
+    /// Frames have arrived that were not read.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.frames.has_unread
+    }
+
     /// Reads what the client has sent, and discards it unless it is for the application. `Some`: the connection is over.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Option<Reason> {
         self.has_more = false;
@@ -1154,7 +1159,7 @@ impl Held {
             return Err(());
         };
         let origin = extras.next.take().map(|(_, origin)| origin);
-        extras.follow(&instructions, origin);
+        extras.apply(&instructions, origin);
         self.append(&answer.body);
         if instructions.mode == Some(Mode::Stream) {
             self.state.subscriptions = Subscribed::all(&instructions);

@@ -56,6 +56,7 @@ const LARGEST: usize = 20;
 const DRAIN: Duration = Duration::from_millis(200);
 /// Bytes that clients have not accepted may occupy this much memory, besides what is kept for all.
 const MAX_WAITING: usize = 128 << 20;
+
 /// How much is held.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
@@ -272,7 +273,11 @@ impl Holder {
             match passing::peer_user(socket.as_fd()) {
                 Ok(user) if user == 0 || user == passing::own_user() => {}
                 Ok(user) => {
-                    let line = format!("the process that holds connections rejected a process of the user {user}");
+                    let line = format!(
+                        "the process that holds connections rejected a connection from user ID {user}; only root and \
+                         user ID {} may connect",
+                        passing::own_user()
+                    );
                     self.warn(Topic::Stranger, &line);
                     continue;
                 }
@@ -635,7 +640,7 @@ impl Holder {
         let serial = held.serial;
         let Some(packet) = session.request(&client) else { return };
         let farewell = Farewell { packet, is_of_open: is_open };
-        let left = if is_calling { self.calls.follow(key, serial, farewell) } else { Some(farewell) };
+        let left = if is_calling { self.calls.chain(key, serial, farewell) } else { Some(farewell) };
         if let Some(farewell) = left
             && !self.calls.bid_farewell(&self.shared.poller, farewell.packet)
         {
@@ -1078,7 +1083,13 @@ impl Holder {
         }
         former.confirm()?;
         let keys: Vec<_> = self.held.iter().map(|(key, _)| key).collect();
-        keys.into_iter().for_each(|key| self.call(key));
+        for key in keys {
+            // What it has not read yet is no event.
+            match self.held.get(key) {
+                Some(held) if held.has_unread() => self.read(key),
+                _ => self.call(key),
+            }
+        }
         Ok(self.held.len())
     }
 }
