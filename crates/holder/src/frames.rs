@@ -192,7 +192,8 @@ impl Frames {
 
     /// The message that has begun, or begins, is compressed: the bit RSV1 of its first frame says that.
     fn is_compressed(&self) -> bool {
-        self.inflates && self.pending.first().is_some_and(|first| first & 0x40 != 0)
+        let is_first = |first: &u8| first & 0x40 != 0 && first & 0x0f != 0;
+        self.inflates && self.pending.first().is_some_and(is_first)
     }
 
     /// What the context gets for a frame of a compressed message, which is the next one. `None`: there is more to be done.
@@ -465,6 +466,7 @@ mod tests {
             (frame(FINAL | COMPRESSED | PING, b""), CloseCode::Protocol),
             ([first, middle_with_bit].concat(), CloseCode::Protocol),
             (frame(COMPRESSED, b""), CloseCode::Protocol),
+            (frame(FINAL | COMPRESSED, b""), CloseCode::Protocol),
             (unmasked, CloseCode::Protocol),
             (frame(FINAL | COMPRESSED | 0x20 | TEXT, &[0]), CloseCode::Protocol),
             (frame(FINAL | COMPRESSED | TEXT, b"Hello"), CloseCode::Invalid),
