@@ -20,7 +20,7 @@ const MAX_BITS: u8 = 15;
 /// Shorter messages are not compressed.
 const MIN_LENGTH: usize = 256;
 /// What a byte that is read costs, in bytes that are written: blocks without content take the decompressor longest.
-const READ_COST: usize = 8;
+const READ_COST: usize = 64;
 /// More than this is not added to a message at once, so that few bytes do not occupy much memory.
 const STEP: usize = 16 * 1024;
 
