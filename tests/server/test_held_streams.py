@@ -154,6 +154,21 @@ def test_a_program_that_embeds_the_server_holds_streams_until_the_server_ends(pr
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
+def test_the_access_log_has_one_line_for_each_stream(tmp_path):
+    path = tmp_path / "log"
+    log = ("--access-log", str(path), "--access-log-format", "{method} {target} {status} {delivery}")
+    with serving(*log, workers=1) as server:
+        for number in range(2):
+            with Stream(server.address, f"/hold/a?number={number}") as stream:
+                # The line is written when the view returns, and what is sent later adds none.
+                eventually(lambda n=number: path.read_text().count(f"?number={n} 200 held\n") == 1, "its line")
+                told(server, "/publish/a")
+                assert stream.data(1) == ["0"]
+    publications = ["GET /publish/a 200 one-write"] * 2
+    streams = [f"GET /hold/a?number={number} 200 held" for number in range(2)]
+    assert path.read_text().splitlines() == [streams[0], publications[0], streams[1], publications[1]]
+
+
 def test_the_chunks_are_the_response_and_then_each_publication(server):
     with Client(server.address) as client:
         client.send(f"GET {query(BASIC)} HTTP/1.1\r\nHost: test\r\n\r\n".encode())

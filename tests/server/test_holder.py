@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import resource
 import signal
 import socket
 import threading
@@ -99,7 +100,9 @@ def test_streams_survive_new_masters(tmp_path):
 def test_a_held_response_survives_a_new_master(tmp_path):
     with operated(tmp_path) as (server, publishes):
         polled = [poll(server.address, "/poll/a?timeout=600"), poll(server.address, "/poll/a?timeout=600")]
-        timed = poll(server.address, query([("Grip-Hold", "response"), ("Grip-Channel", "b"), ("Grip-Timeout", "5")]))
+        fields = [("Grip-Hold", "response"), ("Grip-Channel", "b"), ("Grip-Timeout", "5")]
+        fields += [("Content-Type", "text/plain"), ("body", "nothing new")]
+        timed = poll(server.address, query(fields))
         server.until(lambda: figures(server.master)["connections"] == 3, "held responses")
         before = server.master
         server.tell(signal.SIGUSR2)
@@ -108,7 +111,9 @@ def test_a_held_response_survives_a_new_master(tmp_path):
         for client in polled:
             assert client.response().body == b"published"
             client.close()
-        assert timed.response().status == 200
+        # Nothing was published there: the new process has what the application returned, and the time.
+        response = timed.response()
+        assert (response.status, response["content-type"], response.body) == (200, "text/plain", b"nothing new")
         timed.close()
 
 
@@ -364,6 +369,59 @@ def test_a_large_held_response_reaches_a_slow_client():
             client.send(b"GET /large-poll?size=1000000 HTTP/1.1\r\nHost: test\r\n\r\n")
             assert client.response().body == b"x" * 1_000_000
             client.at_end(clean=True)
+
+
+@contextlib.contextmanager
+def spare_descriptors(holder, streams, count):
+    """The process that holds these streams has so many numbers left for descriptors."""
+    # It has no connection to another process, which is about to end.
+    eventually(lambda: sum(link.startswith("socket:") for link in links(holder)) == 1 + streams, "only its own sockets")
+    used = {int(entry.name) for entry in Path(f"/proc/{holder}/fd").iterdir()}
+    free = [number for number in range(len(used) + count + 1) if number not in used]
+    before = resource.prlimit(holder, resource.RLIMIT_NOFILE)
+    resource.prlimit(holder, resource.RLIMIT_NOFILE, (free[count], before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(holder, resource.RLIMIT_NOFILE, before)
+
+
+# One is for the worker that passes the connection, and the next one for the connection.
+@pytest.mark.parametrize(("spare", "answered"), [(2, True), (1, False)])
+def test_without_descriptors_further_clients_are_refused_and_the_others_stay(spare, answered):
+    with Server("srv_held:application") as server, Stream(server.address, "/hold/a") as stream:
+        holder = holder_process(server.process.pid)
+        with spare_descriptors(holder, 1, spare), poll(server.address, "/hold/a") as client:
+            if answered:
+                response = client.response()
+                assert (response.status, response["retry-after"]) == (503, "10")
+                assert b"cannot hold this connection" in response.body
+            client.at_end(clean=answered)
+            assert server.logged(
+                "the process that holds connections has no file descriptor left; raise the limit of open"
+            )
+            told(server, "/publish/a")
+            assert stream.data(1) == ["0"]
+        with Stream(server.address, "/hold/a") as later:
+            told(server, "/publish/a")
+            assert stream.data(1) == later.data(1) == ["0"]
+        assert figures(server.process.pid)["closed"]["no_descriptor"] == 1
+        assert holder_process(server.process.pid) == holder
+
+
+def test_what_the_holder_has_no_descriptor_to_accept_waits():
+    with Server("srv_held:application") as server, Stream(server.address, "/hold/a") as stream:
+        with spare_descriptors(holder_process(server.process.pid), 1, 0):
+            waiting = poll(server.address, "/hold/a")
+            # Its worker serves other requests meanwhile.
+            assert told(server, "/pid") == server.pid
+        response = waiting.head()
+        assert response.status == 200
+        assert waiting.chunk(response) == b": open\n\n"
+        told(server, "/publish/a")
+        assert stream.data(1) == ["0"]
+        assert waiting.chunk(response).endswith(b"data: 0\n\n")
+        waiting.close()
 
 
 # Nothing is left

@@ -1,6 +1,7 @@
 """`tailrace.publish`, and the addresses of `--publish-bind`: what they accept, and how they refuse the rest."""
 
 import json
+import re
 import socket
 import threading
 
@@ -158,12 +159,17 @@ def test_other_requests_are_refused(server):
     assert post(server.address, [GOOD], path="/publish/a").body == b"%d" % server.pid
 
 
-def test_the_application_has_no_request_of_the_address():
-    publishes = free_address()
-    with Server("srv_held:application", "--access-log", "-", publish_bind=publishes) as server:
+def test_the_application_has_no_request_of_the_address(tmp_path):
+    publishes, path = free_address(), tmp_path / "log"
+    log = ("--access-log", str(path), "--access-log-format", "{method} {target} {status} {app_ms}")
+    with Server("srv_held:application", *log, publish_bind=publishes) as server:
         assert post(publishes, [GOOD], path="/pid").status == 404
         assert post(publishes, [GOOD]).status == 200
         assert server.get("/pid").status == 200
+    *published, last = path.read_text().splitlines()
+    # The application took no time for them: it was not called.
+    assert published == ["POST /pid 404 -", "POST /publish/ 200 -"]
+    assert re.fullmatch(r"GET /pid 200 [0-9.]+", last)
 
 
 # tailrace.publish, and what it raises
