@@ -1,4 +1,12 @@
-"""WebSockets without threads that echo, and are subscribed to a channel."""
+"""WebSockets without threads that echo, and are subscribed to a channel.
+
+The query of a request may have `status`, the status that answers it, and `values=COUNT-SIZE`: so many values of so many
+bytes are kept in the connection when it opens. The message "values?" is answered with the lengths of those that came
+back, and "sockets?" with what the application could take a connection over by.
+"""
+
+import json
+import urllib.parse
 
 EVENTS = "application/websocket-events"
 SUBSCRIBE = b'c:{"type": "subscribe", "channel": "news"}'
@@ -13,14 +21,27 @@ def events(body):
         body = body[end + 2 :] if size else body
 
 
+def answered(environ, content):
+    if content == b"values?":
+        kept = {name: len(value) for name, value in environ.items() if name.startswith("HTTP_META_")}
+        return json.dumps(kept).encode()
+    if content == b"sockets?":
+        return json.dumps([name for name in environ if "socket" in name.lower() and "." in name]).encode()
+    return content
+
+
 def application(environ, start_response):
     said = []
+    query = dict(urllib.parse.parse_qsl(environ["QUERY_STRING"]))
+    # Whatever the client sends is sent back, unless it looks like an instruction.
+    fields = [("Content-Type", EVENTS), ("Sec-WebSocket-Extensions", 'grip; message-prefix=""')]
     for name, content in events(environ["wsgi.input"].read()):
         if name == b"OPEN":
             said += [b"OPEN\r\n", b"TEXT %x\r\n%s\r\n" % (len(SUBSCRIBE), SUBSCRIBE)]
+            count, _, size = query.get("values", "0-0").partition("-")
+            fields += [(f"Set-Meta-{number}", "x" * int(size)) for number in range(int(count))]
         elif name in (b"TEXT", b"BINARY", b"CLOSE"):
+            content = answered(environ, content)
             said.append(b"%s %x\r\n%s\r\n" % (name, len(content), content))
-    # Whatever the client sends is sent back, unless it looks like an instruction.
-    fields = [("Content-Type", EVENTS), ("Sec-WebSocket-Extensions", 'grip; message-prefix=""')]
-    start_response("200 OK", fields)
+    start_response(query.get("status", "200 OK"), fields)
     return [b"".join(said)]

@@ -243,6 +243,20 @@ def talker(url):
     return simple_websocket.Client(url.replace("http", "ws") + "/ws/chat")
 
 
+def test_without_threads_a_library_cannot_take_over_a_connection(tmp_path):
+    changes = {"route": ('"/echo"', '"/<path:place>"'), "parameter": ("def echo(ws)", "def echo(ws, place)")}
+    with served(tmp_path, "chat", "--websocket-events=/ws/", **changes) as (url, server):
+        fields = ["Connection: upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]
+        fields += ["Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="]
+        # The library serves GET requests, and this is a POST request.
+        assert server.get("/ws/echo", *fields).status == 405
+        client = simple_websocket.Client(url.replace("http", "ws") + "/echo")
+        client.send("hello")
+        assert client.receive(timeout=20) == "hello"
+        client.close()
+    assert "Traceback" not in server.log, server.log
+
+
 @pytest.mark.parametrize("place", ["", "nginx", "haproxy", "caddy"])
 @pytest.mark.parametrize("name", ["live", "chats"])
 def test_without_threads_a_message_reaches_all_clients_before_and_after_a_reload(name, place, tmp_path):

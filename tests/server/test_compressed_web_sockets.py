@@ -12,54 +12,12 @@ from harness.addresses import free_address
 from harness.held import figures, item, publish
 from harness.operated import operating
 from harness.server import APPS
-from harness.wire import Client
-from wsproto import ConnectionType, WSConnection
-from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Pong, Request, TextMessage
-from wsproto.extensions import PerMessageDeflate
+from harness.web_sockets import WebSocketClient
+from wsproto.events import CloseConnection, Ping, Pong
 
 # Longer than a message may be, if it is repeated.
 LONG = 1 << 20
 TEXT = "0123456789 abcdefghij " * 100
-
-
-class Browser:
-    """A client of a WebSocket that accepts compressed messages, but for `offers=False`."""
-
-    def __init__(self, address, offers=True, **parameters):
-        self.received = 0
-        self.extension = PerMessageDeflate(**parameters)
-        self.client = Client(address, 30.0)
-        self.connection = WSConnection(ConnectionType.CLIENT)
-        extensions = [self.extension] if offers else []
-        self.client.send(self.connection.send(Request("test", "/ws/a", extensions=extensions)))
-        assert isinstance(self.event(), AcceptConnection)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.client.close()
-
-    def event(self):
-        """The next event of the server."""
-        while (found := next(self.connection.events(), None)) is None:
-            data = self.client.sock.recv(1 << 16)
-            self.received += len(data)
-            self.connection.receive_data(data or None)
-        return found
-
-    def message(self):
-        """The next whole message."""
-        parts = [self.event()]
-        while not parts[-1].message_finished:
-            parts.append(self.event())
-        return type(parts[0].data)().join(part.data for part in parts)
-
-    def say(self, *parts):
-        """Sends a message, each part in a frame of its own."""
-        for number, part in enumerate(parts, 1):
-            kind = TextMessage if isinstance(part, str) else BytesMessage
-            self.client.send(self.connection.send(kind(data=part, message_finished=number == len(parts))))
 
 
 def compressed(data):
@@ -83,7 +41,7 @@ def operated(tmp_path_factory):
 
 @pytest.mark.parametrize("bits", [9, 15])
 def test_messages_are_compressed_both_ways_if_they_fit_into_the_window(operated, bits):
-    with Browser(operated[0].address, server_max_window_bits=bits) as browser:
+    with WebSocketClient(operated[0].address, server_max_window_bits=bits) as browser:
         assert browser.extension.enabled() and browser.extension.server_max_window_bits == bits
         assert browser.extension.client_no_context_takeover and browser.extension.server_no_context_takeover
         for message, shrinks in (
@@ -106,7 +64,7 @@ def test_a_publication_reaches_clients_with_any_compression_or_none(operated):
     server, publishes = operated
     with contextlib.ExitStack() as stack:
         parameters = ({}, {"server_max_window_bits": 9}, {"offers": False}, {"server_no_context_takeover": True})
-        browsers = [stack.enter_context(Browser(server.address, **each)) for each in parameters]
+        browsers = [stack.enter_context(WebSocketClient(server.address, **each)) for each in parameters]
         for browser in browsers:
             browser.say("subscribed")
             assert browser.message() == "subscribed"
@@ -120,7 +78,7 @@ def test_a_publication_reaches_clients_with_any_compression_or_none(operated):
 
 def test_a_compressed_message_survives_a_new_master(operated):
     server, _ = operated
-    with Browser(server.address) as browser:
+    with WebSocketClient(server.address) as browser:
         content = compressed(TEXT.encode())
         fragments = frame(content[:20], 0x41) + frame(b"ping", 0x89)
         browser.client.send(fragments)
@@ -147,7 +105,7 @@ def test_a_compressed_message_survives_a_new_master(operated):
     ],
 )
 def test_what_breaks_the_rules_is_closed_with_a_code(operated, sent, code):
-    with Browser(operated[0].address) as browser:
+    with WebSocketClient(operated[0].address) as browser:
         browser.client.send(sent)
         closed = browser.event()
         assert isinstance(closed, CloseConnection) and closed.code == code
@@ -158,7 +116,7 @@ def test_a_client_that_sends_many_megabytes_in_few_bytes_gets_its_turn_as_others
     message = bytes(LONG)
     bombs = frame(compressed(message)) * 100
     assert len(bombs) < 120_000
-    with Browser(server.address) as greedy, Browser(server.address) as other:
+    with WebSocketClient(server.address) as greedy, WebSocketClient(server.address) as other:
         greedy.client.send(bombs)
         for number in range(20):
             other.say(str(number))
