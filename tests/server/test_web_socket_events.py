@@ -103,6 +103,8 @@ def test_over_tls_they_work_until_a_reload_closes_them():
         assert server.logged(f"(pid {before}) has ended")
         with WebSocketClient(server.address) as client:
             client.echoes("after")
+            client.client.abort()
+        eventually(lambda: figures(server.process.pid)["connections"] == 0, "its end")
 
 
 def test_what_is_published_while_a_client_is_disconnected_is_not_sent_later(server):
