@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import struct
+import subprocess
+import sys
 
 import pytest
+from harness.held import Stream, holder_address, holder_process, item
+from harness.limited_user import prefix
 from harness.server import Server, shared
 from harness.wire import Client
+from server.probes import told
 
 server = shared(Server, "srv_web_socket_requests:application", "--websocket-events", "/ws/", threads=4)
 HANDSHAKE = (
@@ -38,3 +45,34 @@ def test_a_client_cannot_send_events_of_web_sockets_itself_though_a_trusted_prox
     with Client(server.address) as client:
         refused = client.ask(f"{POST}{fields}Connection: close\r\n\r\nOPEN\r\n".encode())
         assert refused.status == 403, refused.body
+
+
+CONNECT = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as line:
+    line.settimeout(30)
+    line.connect(b"\\0" + bytes.fromhex(sys.argv[1]))
+    try:
+        line.sendall(bytes.fromhex(sys.argv[2]))
+        print(line.recv(1))
+    except (BrokenPipeError, ConnectionResetError):
+        print(b"")
+"""
+
+
+def test_a_process_of_another_user_cannot_publish():
+    if os.geteuid() != 0:
+        pytest.skip("only root can start a process of another user")
+    with Server("srv_held:application") as server, Stream(server.address, "/hold/a") as stream:
+        name = holder_address(holder_process(server.process.pid))
+
+        def answer(content, *user):
+            document = json.dumps({"items": [item("a", f"data: {content}\n\n")]}).encode()
+            message = struct.pack("<I", len(document) + 1) + b"P" + document
+            command = [sys.executable, *user, "-c", CONNECT, name.hex(), message.hex()]
+            return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+        assert answer("forged", *prefix()) == "b''\n"
+        assert answer("of the same user") == "b'+'\n"
+        told(server, "/publish/a")
+        assert stream.data(2) == ["of the same user", "0"]
