@@ -140,17 +140,18 @@ def figures(process: int) -> dict[str, Any]:
                 return found
 
 
-def holder_address(process: int) -> bytes:
-    """The abstract name of the socket where this process is passed connections."""
+def holder_address(process: int, purpose: str = "holder") -> bytes:
+    """The abstract name of the socket where this process is passed connections; with the purpose "application", requests
+    of the holder."""
     sockets = set()
     for entry in Path(f"/proc/{process}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
             sockets.add(str(entry.readlink()))
     for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
         words = line.split()
-        if f"socket:[{words[6]}]" in sockets and len(words) > 7 and words[7].startswith("@tailrace-holder-"):
+        if f"socket:[{words[6]}]" in sockets and len(words) > 7 and words[7].startswith(f"@tailrace-{purpose}-"):
             return words[7][1:].encode()
-    raise AssertionError(f"process {process} has no socket for connections to be held")
+    raise AssertionError(f"process {process} has no socket of the holder, or for it")
 
 
 class Numbered(threading.Thread):

@@ -1,11 +1,10 @@
-"""A Redis server of the tests' own, from Debian's package."""
+"""A Redis or Valkey server of the tests' own, from Debian's packages."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -13,39 +12,54 @@ from pathlib import Path
 
 import pytest
 
-from .addresses import free_address
+from .addresses import Address, free_address
+from .encrypted import authority
 
 _DEADLINE = 30.0
 
 
-def _program() -> str:
-    found = shutil.which("redis-server")
+def _program(name: str) -> str:
+    found = shutil.which(name)
     if found is None:
-        if os.environ.get("CI") == "true":
+        # Debian 12 has no Valkey.
+        if os.environ.get("CI") == "true" and name == "redis-server":
             pytest.fail("Redis is missing: apt-get install redis-server")
-        pytest.skip("Redis is missing: apt-get install redis-server")
+        pytest.skip(f"{name} is missing")
     return found
 
 
 class Redis:
-    """A server on a TCP port, with a password; a context that serves while it lasts."""
+    """A server on a TCP port, with a password; a context that serves while it lasts.
+
+    is_encrypted: its clients must encrypt. program: `valkey-server` understands the same options.
+    """
 
     password = "s3cret"
 
-    def __init__(self) -> None:
-        self._program = _program()
+    def __init__(self, *, is_encrypted: bool = False, program: str = "redis-server") -> None:
+        self._program = _program(program)
         self.folder = Path(tempfile.mkdtemp(prefix="tailrace-redis-"))
         self.port = free_address().port
+        self.is_encrypted = is_encrypted
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         """For `--publish-bus`."""
-        return f"redis://:{self.password}@127.0.0.1:{self.port}"
+        place = f":{self.password}@127.0.0.1:{self.port}"
+        return f"rediss://{place}?ssl_ca_certs={authority().root}" if self.is_encrypted else f"redis://{place}"
 
     def start(self) -> None:
         """Starts it, and waits until it answers."""
         options = {"port": str(self.port), "bind": "127.0.0.1", "save": "", "requirepass": self.password}
+        if self.is_encrypted:
+            options |= {"port": "0", "tls-port": str(self.port), "tls-auth-clients": "no"}
+            files = authority()
+            options |= {
+                "tls-cert-file": str(files.chain),
+                "tls-key-file": str(files.key),
+                "tls-ca-cert-file": str(files.root),
+            }
         command = [self._program, *(word for name, value in options.items() for word in (f"--{name}", value))]
         self._process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL)
         end = time.monotonic() + _DEADLINE
@@ -83,7 +97,7 @@ class Redis:
 
     def ask(self, command: str) -> bytes:
         """The answer to a command, which is short."""
-        with socket.create_connection(("127.0.0.1", self.port), 10) as client:
+        with Address("127.0.0.1", self.port, is_encrypted=self.is_encrypted).connect() as client:
             client.sendall(f"AUTH {self.password}\r\n".encode())
             assert client.recv(100) == b"+OK\r\n"
             client.sendall(f"{command}\r\n".encode())

@@ -9,8 +9,9 @@ import subprocess
 import sys
 
 import pytest
-from harness.held import Stream, holder_address, holder_process, item
+from harness.held import Stream, holder_address, item
 from harness.limited_user import prefix
+from harness.packets import packet, variables
 from harness.server import Server, shared
 from harness.wire import Client
 from server.probes import told
@@ -60,19 +61,23 @@ with socket.socket(socket.AF_UNIX) as line:
 """
 
 
-def test_a_process_of_another_user_cannot_publish():
+def test_a_process_of_another_user_can_neither_publish_nor_ask_the_application():
     if os.geteuid() != 0:
         pytest.skip("only root can start a process of another user")
     with Server("srv_held:application") as server, Stream(server.address, "/hold/a") as stream:
-        name = holder_address(holder_process(server.process.pid))
 
-        def answer(content, *user):
-            document = json.dumps({"items": [item("a", f"data: {content}\n\n")]}).encode()
-            message = struct.pack("<I", len(document) + 1) + b"P" + document
+        def answer(purpose, message, *user):
+            name = holder_address(server.process.pid, purpose)
             command = [sys.executable, *user, "-c", CONNECT, name.hex(), message.hex()]
             return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
-        assert answer("forged", *prefix()) == "b''\n"
-        assert answer("of the same user") == "b'+'\n"
+        def publication(content):
+            document = json.dumps({"items": [item("a", f"data: {content}\n\n")]}).encode()
+            return struct.pack("<I", len(document) + 1) + b"P" + document
+
+        assert answer("holder", publication("forged"), *prefix()) == "b''\n"
+        assert answer("holder", publication("of the same user")) == "b'+'\n"
         told(server, "/publish/a")
         assert stream.data(2) == ["of the same user", "0"]
+        assert answer("application", packet(variables("/pid")), *prefix()) == "b''\n"
+        assert answer("application", packet(variables("/pid"))) == "b'H'\n"

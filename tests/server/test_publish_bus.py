@@ -15,7 +15,7 @@ from harness.operated import operating
 from harness.postgres import Postgres
 from harness.redis import Redis
 from harness.server import APPS, children
-from server.probes import eventually
+from server.probes import at_once, eventually
 
 
 @pytest.fixture(params=[Redis, Postgres], ids=["redis", "postgresql"])
@@ -293,6 +293,72 @@ def test_channels_of_the_service_separate_sites(tmp_path, redis):
             publish(publishes, item("n", "data: of another site\n\n"))
             publish(others, item("n", "data: ours\n\n"))
             assert stream.data(1) == ["ours"]
+
+
+def test_the_number_of_a_database_does_not_separate_sites(tmp_path, redis):
+    with (
+        joined(tmp_path / "a", f"{redis.url}/0") as (first, publishes),
+        joined(tmp_path / "b", f"{redis.url}/1") as (second, _),
+    ):
+        knows(first, 1)
+        knows(second, 1)
+        with Stream(second.address, "/hold/n") as stream:
+            publish(publishes, item("n", "data: of another database\n\n"))
+            assert stream.data(1) == ["of another database"]
+
+
+def test_the_service_may_be_encrypted(tmp_path):
+    with Redis(is_encrypted=True) as redis, two(tmp_path, redis.url) as (first, publishes, second):
+        with complete(publishes, first, second) as publisher:
+            publisher.goes_on(50)
+            redis.cut()
+            publisher.goes_on(50)
+        assert of_bus(first)["lost"] == of_bus(second)["lost"] == 0
+        for server in (first, second):
+            assert server.stop() == 0
+            assert "s3cret" not in server.log
+
+
+def test_an_encrypted_service_that_is_not_trusted_is_not_used(tmp_path):
+    with Redis(is_encrypted=True) as redis, joined(tmp_path / "a", redis.url.partition("?")[0]) as (server, publishes):
+        server.logged("certificate verify failed")
+        assert not of_bus(server)["connected"]
+        with Stream(server.address, "/hold/n") as stream:
+            publish(publishes, item("n", "data: x\n\n"))
+            assert stream.data(1) == ["x"]
+
+
+def test_valkey(tmp_path):
+    with Redis(program="valkey-server") as valkey:
+        with two(tmp_path, valkey.url.replace("redis://", "valkey://")) as (first, publishes, second):
+            with complete(publishes, first, second) as publisher:
+                publisher.goes_on(50)
+                valkey.cut()
+                publisher.goes_on(50)
+            assert of_bus(first)["lost"] == of_bus(second)["lost"] == 0
+
+
+def test_servers_that_publish_at_the_same_time_have_each_their_own_order(tmp_path, service):
+    count = 300
+    with (
+        joined(tmp_path / "a", service.url) as (first, of_first),
+        joined(tmp_path / "b", service.url) as (second, of_second),
+    ):
+        knows(first, 1)
+        knows(second, 1)
+
+        def go_on(name, address):
+            for number in range(count):
+                publish(address, item("n", f"event: {name}\ndata: {number}\n\n"))
+
+        with Stream(first.address, "/hold/n") as one, Stream(second.address, "/hold/n") as other:
+            at_once(lambda: go_on("first", of_first), lambda: go_on("second", of_second))
+            for stream in (one, other):
+                events = [stream.event() for _ in range(2 * count)]
+                for name in ("first", "second"):
+                    numbers = [int(event["data"]) for event in events if event["event"] == name]
+                    assert numbers == list(range(count))
+        assert of_bus(first)["lost"] == of_bus(second)["lost"] == 0
 
 
 def test_processes_that_listen_hear_other_servers(tmp_path, redis):
