@@ -141,8 +141,7 @@ def figures(process: int) -> dict[str, Any]:
 
 
 def holder_address(process: int, purpose: str = "holder") -> bytes:
-    """The abstract name of the socket where this process is passed connections; with the purpose "application", requests
-    of the holder."""
+    """The abstract name of the socket where this process is passed connections, or with "application", requests."""
     sockets = set()
     for entry in Path(f"/proc/{process}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
