@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import socket
 import struct
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,33 @@ def holder_address(process: int, purpose: str = "holder") -> bytes:
         if f"socket:[{words[6]}]" in sockets and len(words) > 7 and words[7].startswith(f"@tailrace-{purpose}-"):
             return words[7][1:].encode()
     raise AssertionError(f"process {process} has no socket of the holder, or for it")
+
+
+def links(pid: int) -> list[str]:
+    """What the descriptors of a process refer to."""
+    found = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(str(entry.readlink()))
+    return found
+
+
+@contextlib.contextmanager
+def spare_descriptors(holder: int, streams: int, count: int) -> Iterator[None]:
+    """The process that holds these streams has so many numbers left for descriptors."""
+    # It has no connection to another process, which is about to end.
+    end = time.monotonic() + DEADLINE
+    while sum(link.startswith("socket:") for link in links(holder)) != 1 + streams:
+        assert time.monotonic() < end, "it has other sockets than its own"
+        time.sleep(0.01)
+    used = {int(entry.name) for entry in Path(f"/proc/{holder}/fd").iterdir()}
+    free = [number for number in range(len(used) + count + 1) if number not in used]
+    before = resource.prlimit(holder, resource.RLIMIT_NOFILE)
+    resource.prlimit(holder, resource.RLIMIT_NOFILE, (free[count], before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(holder, resource.RLIMIT_NOFILE, before)
 
 
 class Numbered(threading.Thread):

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import json
 import os
-import resource
 import signal
 import socket
 import threading
@@ -21,9 +20,11 @@ from harness.held import (
     holder_address,
     holder_process,
     item,
+    links,
     poll,
     publish,
     query,
+    spare_descriptors,
 )
 from harness.operated import operating
 from harness.server import APPS, Server
@@ -154,15 +155,6 @@ def owner(client, server):
                 if any(f"socket:[{words[9]}]" == link for link in links(pid)):
                     return pid
     raise AssertionError("no process has the connection")
-
-
-def links(pid):
-    """What the descriptors of a process refer to."""
-    found = []
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            found.append(str(entry.readlink()))
-    return found
 
 
 def test_streams_survive_workers_that_are_recycled(tmp_path):
@@ -369,21 +361,6 @@ def test_a_large_held_response_reaches_a_slow_client():
             client.send(b"GET /large-poll?size=1000000 HTTP/1.1\r\nHost: test\r\n\r\n")
             assert client.response().body == b"x" * 1_000_000
             client.at_end(clean=True)
-
-
-@contextlib.contextmanager
-def spare_descriptors(holder, streams, count):
-    """The process that holds these streams has so many numbers left for descriptors."""
-    # It has no connection to another process, which is about to end.
-    eventually(lambda: sum(link.startswith("socket:") for link in links(holder)) == 1 + streams, "only its own sockets")
-    used = {int(entry.name) for entry in Path(f"/proc/{holder}/fd").iterdir()}
-    free = [number for number in range(len(used) + count + 1) if number not in used]
-    before = resource.prlimit(holder, resource.RLIMIT_NOFILE)
-    resource.prlimit(holder, resource.RLIMIT_NOFILE, (free[count], before[1]))
-    try:
-        yield
-    finally:
-        resource.prlimit(holder, resource.RLIMIT_NOFILE, before)
 
 
 # One is for the worker that passes the connection, and the next one for the connection.

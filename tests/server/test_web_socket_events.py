@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from harness.addresses import free_address
-from harness.held import figures, holder_process, item, publish
+from harness.held import figures, holder_process, item, publish, spare_descriptors
 from harness.operated import operating
 from harness.server import APPS, Server, shared
 from harness.web_sockets import WebSocketClient
@@ -129,6 +129,21 @@ def test_a_ping_is_sent_after_a_time_without_a_message(server):
         assert isinstance(ping, Ping)
         client.client.send(client.connection.send(ping.response()))
         client.echoes("still there")
+
+
+def test_without_descriptors_further_clients_are_refused_and_the_others_stay_open():
+    asked = f"GET /ws/a HTTP/1.1\r\nHost: test\r\n{HANDSHAKE}".encode()
+    with serving() as server, WebSocketClient(server.address) as client:
+        client.echoes("before")
+        with spare_descriptors(holder_process(server.process.pid), 1, 2), Client(server.address) as refused:
+            refused.send(asked)
+            response = refused.response()
+            assert (response.status, response["retry-after"]) == (503, "10")
+            refused.at_end(clean=True)
+        assert server.logged("has no file descriptor left; raise the limit of open files")
+        with WebSocketClient(server.address) as later:
+            for each in (client, later):
+                each.echoes("after")
 
 
 # What the application may do
