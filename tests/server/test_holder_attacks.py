@@ -76,7 +76,7 @@ def test_a_process_of_another_user_can_neither_publish_nor_ask_the_application()
             return struct.pack("<I", len(document) + 1) + b"P" + document
 
         assert answer("holder", publication("forged"), *prefix()) == "b''\n"
-        assert server.logged("the process that holds connections rejected a process of the user 1")
+        assert server.logged("the process that holds connections rejected a connection from user ID 1")
         assert answer("holder", publication("of the same user")) == "b'+'\n"
         told(server, "/publish/a")
         assert stream.data(2) == ["of the same user", "0"]
