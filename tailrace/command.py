@@ -14,6 +14,7 @@ _COLLECTS: Final = gc.isenabled()
 gc.disable()
 
 import atexit
+import contextlib
 import logging
 import os
 import signal
@@ -28,7 +29,7 @@ from tailrace.cli.settings import from_the_platform
 from tailrace.errors import LoadError, TailraceError
 from tailrace.logs import log
 from tailrace.master import main as master
-from tailrace.master import service
+from tailrace.master import service, upgrade
 from tailrace.system import descriptors, directory, early
 from tailrace.system.exit import leave
 from tailrace.worker import single
@@ -85,7 +86,9 @@ def _serve(**given: Any) -> int:
 
     https://tailrace.dev/docs/options.html describes each option in detail.
     """
-    envfile.inherit(os.environ)
+    predecessor = upgrade.predecessor(os.environ)
+    if predecessor and predecessor.variables is not None:
+        envfile.inherit(predecessor.variables)
     settings, warnings = arguments.settings_of(given)
     if settings["app"].value is None:
         raise click.UsageError(
@@ -93,14 +96,14 @@ def _serve(**given: Any) -> int:
             "tailrace.toml"
         )
     directory.leave_removed(settings["chdir"].value)
-    log_settings.begin(settings)
-    # First, since it gives a new master the standard error of the old one.
-    settings, found = service.from_environment(settings)
+    with predecessor.own_stderr() if predecessor else contextlib.nullcontext():
+        log_settings.begin(settings)
     for warning in warnings:
         log.logger.warning("%s", warning)
     atexit.unregister(logging.shutdown)
     atexit.register(log.shutdown)
     atexit.register(early.ignore_stops)
+    settings, found = service.from_environment(settings, predecessor)
     if said := from_the_platform(settings):
         log.logger.info("%s", said)
     # Process 1 has a master also with --debug: the master reaps orphans, and the application its own children.

@@ -14,24 +14,23 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Final
 
 from tailrace.errors import ConfigError
+from tailrace.system import directory
 
 # Maximum length of the file, in characters.
 _MAX_CHARACTERS: Final = 1 << 20
-# Gives a new master the variables of a file that its user cannot read.
-VARIABLE: Final = "_TAILRACE_ENV_FILE"
 
-# The variables that a former master read, by the path of their file.
+# The variables that a former master read, by the absolute path of their file.
 _inherited: Final[dict[str, dict[str, str]]] = {}
 
 
-def inherit(environ: MutableMapping[str, str]) -> None:
-    """Takes the variables from a former master, if it has passed some, out of the environment."""
-    with contextlib.suppress(ValueError):
-        _inherited.update(json.loads(environ.pop(VARIABLE, "{}")))
+def inherit(descriptor: int) -> None:
+    """Reads the variables from a former master, which are what `Variables.hidden` has returned there."""
+    with open(descriptor, encoding="utf-8") as file, contextlib.suppress(ValueError):
+        _inherited.update(json.load(file))
 
 
 def read(path: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -43,11 +42,12 @@ def read(path: str, environ: Mapping[str, str]) -> dict[str, str]:
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(_MAX_CHARACTERS + 1)
-    except PermissionError as error:
-        if (known := _inherited.get(os.path.realpath(path))) is not None:
-            return {name: value for name, value in known.items() if name not in environ}
-        raise ConfigError(f"--env-file {path}: cannot be read: {error.strerror}; check the path") from None
     except (OSError, UnicodeDecodeError) as error:
+        if _inherited and isinstance(error, OSError):
+            # By its name: this user may not be allowed to follow its links.
+            known = _inherited.get(os.path.join(directory.named(None), path))
+            if known is not None:
+                return {name: value for name, value in known.items() if name not in environ}
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigError(f"--env-file {path}: cannot be read: {reason}; check the path") from None
     if len(text) > _MAX_CHARACTERS:
@@ -81,8 +81,6 @@ class Variables:
 
     def __init__(self, path: str | None) -> None:
         self._path, self._user = path, os.geteuid()
-        # Now, since the new user may not be allowed to follow its links.
-        self._real = None if path is None else os.path.realpath(path)
         self._first = {} if path is None else read(path, os.environ)
 
     def apply(self) -> None:
@@ -91,12 +89,12 @@ class Variables:
             return
         os.environ.update(self._first if self._is_hidden(self._path) else read(self._path, os.environ))
 
-    def hidden(self) -> dict[str, str]:
-        """A variable for the environment of a new master, if the user has changed and cannot read the file."""
-        if self._path is None or self._real is None or not self._is_hidden(self._path):
-            return {}
-        return {VARIABLE: json.dumps({self._real: self._first})}
+    def hidden(self) -> str:
+        """What a new master is to `inherit`, if the user has changed and cannot read the file; or empty."""
+        if self._path is None or not self._is_hidden(self._path):
+            return ""
+        return json.dumps({self._path: self._first})
 
     def _is_hidden(self, path: str) -> bool:
-        has_changed = os.geteuid() != self._user or self._real in _inherited
+        has_changed = os.geteuid() != self._user or path in _inherited
         return has_changed and not os.access(path, os.R_OK)

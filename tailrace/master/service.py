@@ -298,9 +298,8 @@ class Service:
             try:
                 passed = [(str(each.address), each.socket.fileno()) for each in (*self._listeners, *others)]
                 passed += self._holding.passed if self._holding else []
-                hidden = self._variables.hidden() if self._variables else {}
-                origin = self.origin._replace(environ={**self.origin.environ, **hidden})
-                self._successor = upgrade.start(origin, passed, self._passed)
+                hidden = self._variables.hidden() if self._variables else ""
+                self._successor = upgrade.start(self.origin, passed, self._passed, hidden)
             except UpgradeError as error:
                 log.logger.error("%s: %s", asked, error)
             else:
@@ -367,13 +366,12 @@ class Service:
             self._watcher = None
 
 
-def from_environment(settings: Settings) -> tuple[Settings, Service]:
+def from_environment(settings: Settings, predecessor: upgrade.Predecessor | None = None) -> tuple[Settings, Service]:
     """The settings, changed by what the environment says, and the service.
 
     Sockets of systemd are used when no option says where to listen. The variables are removed from the environment.
     Raises ConfigError.
     """
-    predecessor = upgrade.predecessor(os.environ)
     origin = upgrade.Origin.here()
     manager = notify.manager(os.environ, os.getpid())
     changes = {}

@@ -7,26 +7,30 @@ master ends before its `R`, the old one keeps serving; if the old one is killed 
 means `G`.
 
 Until the new master has a log, its standard error is a second socket to the old one, which logs why it ended, even if
-Python itself did not start.
+Python itself did not start. Once it has taken its own standard error back, it sends `S`.
 
 `Origin` and `Successor` are for the old master, `Predecessor` for the new one. Thread: the master's only one.
 """
 
 from __future__ import annotations
 
+import array
 import contextlib
 import json
 import os
 import signal
 import socket
+import struct
 import sys
-from collections.abc import Iterable, Mapping, MutableMapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Final, NamedTuple, NoReturn
 
 from tailrace.errors import UpgradeError, denial
-from tailrace.system import forks, signals
+from tailrace.system import directory, forks, signals
 
 VARIABLE: Final = "_TAILRACE_UPGRADE"
+_OWN_STDERR: Final = b"S"
 _READY: Final = b"R"
 _FAILED: Final = b"E"
 _GO: Final = b"G"
@@ -36,6 +40,13 @@ _STDERR: Final = 2
 _ERROR: Final = "tailrace: error: "
 # Maximum number of bytes of its text that are kept: the last ones.
 _MAX_TEXT: Final = 16384
+# Maximum size of a write to a UNIX datagram socket, by the default of net.core.wmem_max.
+_MAX_WRITE: Final = 212_992
+# Number of writes that are read at a time, so that a process that writes without end does not stop the master's loop.
+_WRITES: Final = 1024
+# From linux/socket.h, which Python's socket module does not have, and a filter of one instruction: BPF_RET, 0 bytes.
+_SO_ATTACH_FILTER: Final = 26
+_DROP: Final = struct.pack("HBBI", 0x06, 0, 0, 0)
 
 
 class Origin(NamedTuple):
@@ -49,28 +60,23 @@ class Origin(NamedTuple):
     @classmethod
     def here(cls) -> Origin:
         """The origin of this process. Call it right after `predecessor`, before the environment is changed."""
-        directory, shown = os.getcwd(), os.environ.get("PWD", "")
-        # $PWD may have a symbolic link, which a deployment changes to the new code; getcwd() has none.
-        with contextlib.suppress(OSError):
-            if os.path.samefile(shown, directory):
-                directory = shown
         # sys.executable and not the word of the command line, since Python finds its own files by it.
-        return cls(sys.executable, (sys.executable, *sys.orig_argv[1:]), dict(os.environ), directory)
+        return cls(sys.executable, (sys.executable, *sys.orig_argv[1:]), dict(os.environ), directory.named(None))
 
 
 class Successor:
     """The new master, for the old one. When one of `descriptors` is readable, there is a report or text, or the new
     master has ended."""
 
-    def __init__(self, pid: int, line: socket.socket, stderr: socket.socket | None = None) -> None:
-        """stderr: the other end of its standard error; None: it has its own."""
+    def __init__(self, pid: int, line: socket.socket, stderr: socket.socket) -> None:
+        """stderr: the other end of its standard error."""
         self.pid, self.line, self._stderr = pid, line, stderr
         self._said, self._text = b"", b""
 
     @property
     def descriptors(self) -> list[int]:
         """Those to wait for."""
-        return [each.fileno() for each in (self.line, self._stderr) if each and each.fileno() >= 0]
+        return [each.fileno() for each in (self.line, self._stderr) if each.fileno() >= 0]
 
     @property
     def text(self) -> str:
@@ -79,45 +85,37 @@ class Successor:
 
     def read(self) -> bool | None:
         """True when it is ready, None when it has not reported yet. Raises UpgradeError when it failed."""
-        is_ready = self._read_report()
+        has_ended = self._read_report()
         self._read_text()
-        if is_ready is False:
-            reason = self._said.removeprefix(_FAILED).removeprefix(_READY).decode(errors="replace")
+        if has_ended:
+            reason = self._said.partition(_FAILED)[2].decode(errors="replace")
             raise UpgradeError(f"the new master (pid {self.pid}) {reason or self._ended()}")
-        if is_ready and self._stderr:
+        if self._said == _READY:
             self.stop()
             raise UpgradeError(
                 f"the new master (pid {self.pid}) still writes its errors to this one, as Tailrace 0.2 does; to go "
                 "back to that version, restart the server"
             )
-        return is_ready
+        return True if self._said == _OWN_STDERR + _READY else None
 
-    def _read_report(self) -> bool | None:
-        """False: it has ended."""
+    def _read_report(self) -> bool:
+        """True: it has ended."""
         while True:
             try:
                 said = self.line.recv(65536)
             except BlockingIOError:
                 # Only when there is no more to read: it may have ended after its report.
-                return True if self._said == _READY else None
+                return False
             except ConnectionResetError:
                 said = b""
             self._said += said
             if not said:
-                return False
+                return True
 
     def _read_text(self) -> None:
-        while self._stderr:
-            try:
-                text = self._stderr.recv(65536)
-            except BlockingIOError:
-                return
-            except ConnectionResetError:
-                text = b""
-            self._text = (self._text + text)[-_MAX_TEXT:]
-            if not text:
-                self._stderr.close()
-                self._stderr = None
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(_WRITES):
+                self._text = (self._text + self._stderr.recv(_MAX_WRITE))[-_MAX_TEXT:]
 
     def _ended(self) -> str:
         lines = self.text.splitlines()
@@ -147,13 +145,14 @@ class Successor:
     def close(self) -> None:
         """Closes our ends; also called in workers, which inherit them."""
         self.line.close()
-        if self._stderr:
-            self._stderr.close()
+        self._stderr.close()
 
 
-def start(origin: Origin, listeners: Iterable[tuple[str, int]], passed: Iterable[int] = ()) -> Successor:
+def start(
+    origin: Origin, listeners: Iterable[tuple[str, int]], passed: Iterable[int] = (), variables: str = ""
+) -> Successor:
     """Starts the new master. listeners: names and descriptors of sockets that it is to have. passed: all descriptors
-    that systemd passed to this one, used or not.
+    that systemd passed to this one, used or not. variables: what `envfile` has for it.
 
     Raises UpgradeError.
     """
@@ -165,7 +164,8 @@ def start(origin: Origin, listeners: Iterable[tuple[str, int]], passed: Iterable
     if not origin.executable:
         raise UpgradeError("cannot start a new master, since Python does not know its executable (sys.executable)")
     ours, theirs = socket.socketpair()
-    reads, writes = socket.socketpair()
+    # Datagrams, since these alone can later be sent elsewhere: see `_discard`.
+    reads, writes = socket.socketpair(type=socket.SOCK_DGRAM)
     with theirs, writes:
         listeners = list(listeners)
         descriptors = [*(number for _, number in listeners), *passed]
@@ -181,7 +181,7 @@ def start(origin: Origin, listeners: Iterable[tuple[str, int]], passed: Iterable
             reads.close()
             raise UpgradeError(f"cannot fork the new master: {denial(error)}") from None
         if pid == 0:
-            _execute(origin, state, theirs, writes, descriptors, mask)
+            _execute(origin, state, theirs, writes, descriptors, variables, mask)
     for each in (ours, reads):
         each.setblocking(False)
         forks.keep_from_children(each)
@@ -194,6 +194,7 @@ def _execute(
     line: socket.socket,
     stderr: socket.socket,
     descriptors: Iterable[int],
+    variables: str,
     mask: Iterable[int],
 ) -> NoReturn:
     """In the forked child: executes the new master, or reports why that failed."""
@@ -204,7 +205,11 @@ def _execute(
             os.chdir(origin.directory)
             kept = os.dup(_STDERR)
             state["stderr"] = kept
-            for descriptor in (line.fileno(), kept, *descriptors):
+            descriptors = [line.fileno(), kept, *descriptors]
+            if variables:
+                descriptors.append(_memory_file(variables))
+                state["variables"] = descriptors[-1]
+            for descriptor in descriptors:
                 os.set_inheritable(descriptor, True)
             os.dup2(stderr.fileno(), _STDERR)
             os.execve(origin.executable, origin.arguments, {**origin.environ, VARIABLE: json.dumps(state)})
@@ -214,15 +219,58 @@ def _execute(
         os._exit(1)
 
 
+def _memory_file(text: str) -> int:
+    """A file in memory with this content. The environment of a process has less room, and others can read it."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("tailrace-variables")
+    else:
+        # A Python that was built for glibc before 2.27.
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    with open(descriptor, "w", encoding="utf-8", closefd=False) as file:
+        file.write(text)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
 class Predecessor:
     """The old master, for the new one. When `line` is readable, it has handed over or ended."""
 
-    def __init__(self, pid: int, line: socket.socket, listeners: Iterable[tuple[str, int]]) -> None:
-        self.pid, self.line = pid, line
+    def __init__(
+        self,
+        pid: int,
+        line: socket.socket,
+        listeners: Iterable[tuple[str, int]],
+        stderr: int | None = None,
+        variables: int | None = None,
+    ) -> None:
+        """stderr: the descriptor of the standard error of the old master; None: we have it, from Tailrace 0.2.
+        variables: that of a file for `envfile`, which closes it."""
+        self.pid, self.line, self._stderr, self.variables = pid, line, stderr, variables
         self._left = list(listeners)
         self.dropped: list[str] = []
         # A process of the old master holds connections.
         self.holds = False
+
+    @contextlib.contextmanager
+    def own_stderr(self) -> Iterator[None]:
+        """Gives this process the standard error of the old master, before anything opens it as a log. An exception in
+        the context gives it back to the old master, so that this logs why we end."""
+        if self._stderr is None:
+            yield
+            return
+        with socket.socket(fileno=os.dup(_STDERR)) as theirs:
+            _become_stderr(self._stderr)
+            os.close(self._stderr)
+            try:
+                yield
+            except BaseException:
+                _become_stderr(theirs.fileno())
+                raise
+            with contextlib.suppress(OSError):
+                _discard(theirs)
+        with contextlib.suppress(OSError):
+            self.line.send(_OWN_STDERR)
 
     def listener(self, address: str) -> int | None:
         """The descriptor of a socket that the old master bound to this address. Each is returned once."""
@@ -277,27 +325,44 @@ def predecessor(environ: MutableMapping[str, str]) -> Predecessor | None:
         # does not tell: the old master may have ended meanwhile, or a script may be its child and our parent.
         if not all(map(_is_listener, (number for _, number in listeners))):
             return None
+        ours = {name: int(state[name]) for name in ("stderr", "variables") if name in state}
+        for number in ours.values():
+            os.fstat(number)
         line = _line(descriptor)
-        _take_back_stderr(state.get("stderr"))
-    except (ValueError, KeyError, TypeError, OSError):
+    except (ValueError, KeyError, TypeError, OSError, OverflowError, RecursionError):
         return None
-    for number in (descriptor, *(number for _, number in listeners)):
+    for number in (descriptor, *ours.values(), *(number for _, number in listeners)):
         os.set_inheritable(number, False)
     for variable in ("LISTEN_PID", "WATCHDOG_PID"):
         if environ.get(variable) == str(pid):
             environ[variable] = str(os.getpid())
     line.setblocking(False)
     forks.keep_from_children(line)
-    return Predecessor(pid, line, listeners)
+    return Predecessor(pid, line, listeners, **ours)
 
 
-def _take_back_stderr(kept: int | None) -> None:
-    """Standard error is what it was for the old master. kept: its descriptor; None: it was not changed, by Tailrace
-    0.2. Raises OSError and TypeError."""
-    if kept is not None:
+def _become_stderr(descriptor: int) -> None:
+    with contextlib.suppress(OSError):
         sys.stderr.flush()
-        os.dup2(kept, _STDERR)
-        os.close(kept)
+    os.dup2(descriptor, _STDERR)
+
+
+def _discard(stderr: socket.socket) -> None:
+    """The kernel drops what is written to the socket from now on. Processes that this one has started before, such as
+    agents of a .pth file, may keep it as their standard error; without a reader, they would wait or fail.
+
+    It sends to itself, and a filter accepts nothing. Raises OSError.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.bind("")
+        stderr.connect(other.getsockname())
+    with contextlib.suppress(ConnectionRefusedError):
+        # Only this removes its peer, and with another peer it may not send to itself.
+        stderr.send(b"")
+    code = array.array("B", _DROP)
+    stderr.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", 1, code.buffer_info()[0]))
+    stderr.bind("")
+    stderr.connect(stderr.getsockname())
 
 
 def _line(descriptor: int) -> socket.socket:

@@ -33,7 +33,20 @@ def test_sockets_of_systemd_go_along():
 
 
 @pytest.mark.parametrize(
-    "state", ["", "{}", "nonsense", '{"master": 1, "line": 0, "listeners": []}', '{"master": [], "line": 0}']
+    "state",
+    [
+        "",
+        "{}",
+        "null",
+        "nonsense",
+        "[" * 100_000,
+        '{"master": 1, "line": 0, "listeners": []}',
+        '{"master": [], "line": 0}',
+        '{"master": Infinity}',
+        '{"master": 1, "line": 1e30, "listeners": []}',
+        '{"master": 1, "line": 0, "listeners": [], "stderr": null}',
+        '{"master": 1, "line": 0, "listeners": [], "variables": 1000000}',
+    ],
 )
 def test_a_variable_that_is_not_for_us_is_dropped(state):
     environ = {upgrade.VARIABLE: state, "LISTEN_PID": "1"}
@@ -73,11 +86,23 @@ def test_a_line_that_is_another_socket_is_not_believed():
         assert listener.getsockname()[1]
 
 
-def test_a_new_master_that_ends_right_after_it_was_ready_takes_nothing_over():
+@pytest.fixture
+def line():
+    """The two ends of a line, and the two of a standard error."""
     ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ours.setblocking(False)
-        successor = upgrade.Successor(12345, ours)
+    reads, writes = socket.socketpair(type=socket.SOCK_DGRAM)
+    for each in (ours, reads):
+        each.setblocking(False)
+    with ours, theirs, reads, writes:
+        yield ours, theirs, reads, writes
+
+
+def test_a_new_master_that_ends_right_after_it_was_ready_takes_nothing_over(line):
+    ours, theirs, reads, _ = line
+    with ours:
+        successor = upgrade.Successor(12345, ours, reads)
+        assert successor.read() is None
+        theirs.send(b"S")
         assert successor.read() is None
         theirs.send(b"R")
         assert successor.read() is True
@@ -117,8 +142,7 @@ def test_a_master_that_cannot_be_started_says_why(tmp_path):
     after = upgrade.start(Origin(sys.executable, (), {}, str(tmp_path / "gone")), [])
     after.line.setblocking(True)
     with pytest.raises(UpgradeError, match=r"cannot be started: .*/gone: No such file or directory$"):
-        while after.read() is None:
-            pass
+        after.read()
     after.close()
     os.waitpid(after.pid, 0)
 
@@ -139,7 +163,7 @@ def running(code):
     [
         ("import nowhere", ": ModuleNotFoundError: No module named 'nowhere'"),
         ("print('tailrace: error: no such option\\nTry --help', file=__import__('sys').stderr)", ": no such option"),
-        ("import os; os.write(2, b'x' * 300_000 + b'\\nthe end')", ": the end"),
+        ("import os; [os.write(2, b'x' * 200_000) for _ in range(9)]; os.write(2, b'\\nthe end')", ": the end"),
         ("", ""),
     ],
 )
@@ -156,50 +180,114 @@ def test_the_last_words_of_a_master_that_does_not_start(code, reason):
     os.waitpid(after.pid, 0)
 
 
-def test_a_new_master_gets_the_standard_error_of_the_old_one(capfd):
-    code = (
-        "import os, sys; from tailrace.master import upgrade; print('before', file=sys.stderr);"
-        "found = upgrade.predecessor(os.environ); print('after', file=sys.stderr); found.ready(); sys.stdin.read()"
-    )
+def running_until(code):
+    """A new master that runs this code, and then until the descriptor is closed."""
     read, write = os.pipe()
-    with open(read) as stdin:
-        kept = os.dup(0)
-        os.dup2(stdin.fileno(), 0)
-        after = running(code)
-        os.dup2(kept, 0)
-        os.close(kept)
+    kept = os.dup(0)
+    os.dup2(read, 0)
+    after = running(code + "; import sys; sys.stdin.read()")
+    os.dup2(kept, 0)
+    os.close(kept)
+    os.close(read)
+    return after, write
+
+
+# Ends when the pipe that is its standard input is closed, which it says before: `True` is the result of a write.
+CHILD = """
+import os, sys
+sys.stdin.read()
+os.write(int(sys.argv[1]), b"%a" % all(os.write(2, b"x" * 1000) == 1000 for _ in range(2000)))
+"""
+
+
+def test_a_new_master_gets_the_standard_error_of_the_old_one(capfd, tmp_path):
+    (tmp_path / "child.py").write_text(CHILD)
+    left, right = os.pipe()
+    said, say = os.pipe()
+    os.set_inheritable(say, True)
+    # As an agent of a .pth file does: the child keeps the socket, and never knows.
+    code = (
+        "import os, subprocess, sys; from tailrace.master import upgrade; print('before', file=sys.stderr);"
+        f"subprocess.Popen([sys.executable, {str(tmp_path / 'child.py')!r}, '{say}'], pass_fds=[{say}],"
+        f" stdin=open('/proc/{os.getpid()}/fd/{left}'));"
+        "found = upgrade.predecessor(os.environ)\n"
+        "with found.own_stderr(): print(len(open('/dev/stderr', 'w').name), file=sys.stderr)\n"
+        "print('after', file=sys.stderr); found.ready()"
+    )
+    after, write = running_until(code)
     while not after.read():
         select.select(after.descriptors, [], [])
     assert after.text == "before"
-    assert after.descriptors == [after.line.fileno()]
-    assert capfd.readouterr().err == "after\n"
+    assert capfd.readouterr().err == "11\nafter\n"
+    after.close()
     os.close(write)
+    os.waitpid(after.pid, 0)
+    for each in (left, right, say):
+        os.close(each)
+    assert os.read(said, 10) == b"True"
+    os.close(said)
+
+
+def test_an_error_while_the_log_is_opened_goes_to_the_old_master(capfd):
+    after = running(
+        "import os; from tailrace.master import upgrade; found = upgrade.predecessor(os.environ)\n"
+        "with found.own_stderr(): os.write(2, b'own'); raise ValueError('no log')"
+    )
+    with pytest.raises(UpgradeError, match=r"ended before its workers served: ValueError: no log$"):
+        for _ in iter(after.read, True):
+            select.select(after.descriptors, [], [])
+    assert capfd.readouterr().err == "own"
+    after.close()
+    os.waitpid(after.pid, 0)
+
+
+@pytest.mark.parametrize("has_memfd", [True, False])
+def test_a_new_master_gets_variables_of_any_size_and_keeps_no_file(has_memfd, monkeypatch):
+    if not has_memfd:
+        monkeypatch.delattr(os, "memfd_create")
+    code = (
+        "import os; from tailrace.master import upgrade; from tailrace.cli import envfile\n"
+        "found = upgrade.predecessor(os.environ)\n"
+        "with found.own_stderr(): assert not os.get_inheritable(found.variables)\n"
+        "envfile.inherit(found.variables); assert len(envfile._inherited['/env']['A']) == 1_000_000\n"
+        "open(found.variables)"
+    )
+    origin = Origin(sys.executable, (sys.executable, "-c", code), dict(os.environ), "/")
+    before = os.listdir("/proc/self/fd")
+    after = upgrade.start(origin, [], variables=json.dumps({"/env": {"A": "é" * 1_000_000}}))
+    os.waitpid(after.pid, 0)
+    with pytest.raises(UpgradeError, match="Bad file descriptor"):
+        after.read()
+    after.close()
+    assert len(os.listdir("/proc/self/fd")) == len(before), "this one keeps no file, too"
+
+
+def test_one_that_does_not_take_its_standard_error_back_takes_nothing_over(line):
+    ours, theirs, reads, writes = line
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    after = Successor(child, ours, reads)
+    writes.send(b"some text\n")
+    theirs.send(b"R")
+    with pytest.raises(UpgradeError, match=r"as Tailrace 0.2 does; to go back to that version, restart the server"):
+        after.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+
+
+def test_one_that_writes_without_end_does_not_stop_the_loop():
+    after = running("import os\nwhile True: os.write(2, b'x' * 1000)")
+    for _ in range(3):
+        assert after.read() is None
+        select.select(after.descriptors, [], [])
+    os.kill(after.pid, signal.SIGKILL)
     os.waitpid(after.pid, 0)
     after.close()
 
 
-def test_one_that_keeps_writing_to_the_old_one_takes_nothing_over():
-    ours, theirs = socket.socketpair()
-    reads, writes = socket.socketpair()
-    child = os.fork()
-    if child == 0:
-        signal.pause()
-    with theirs, writes:
-        for each in (ours, reads):
-            each.setblocking(False)
-        after = Successor(child, ours, reads)
-        writes.send(b"some text\n")
-        theirs.send(b"R")
-        with pytest.raises(UpgradeError, match=r"as Tailrace 0.2 does; to go back to that version, restart the server"):
-            after.read()
-        after.close()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
-
-
-def test_a_report_in_pieces():
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    after = Successor(4711, ours)
+def test_a_report_in_pieces(line):
+    ours, theirs, reads, _ = line
+    after = Successor(4711, ours, reads)
     assert after.read() is None
     theirs.send(b"Ecannot be")
     assert after.read() is None
