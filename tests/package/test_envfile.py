@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import tempfile
 
 import pytest
 
@@ -91,22 +92,50 @@ def test_variables_are_read_again(monkeypatch, tmp_path):
 def test_a_new_master_gets_what_its_user_cannot_read(monkeypatch, tmp_path):
     path = tmp_path / "env"
     path.write_text("ONE=1\nTWO=2\n")
+    # As Kubernetes does, and in a directory that the new user cannot enter.
     (tmp_path / "link").symlink_to(path)
-    first = Variables(str(tmp_path / "link"))
-    assert first.hidden() == {}
+    link = str(tmp_path / "link")
+    first = Variables(link)
+    assert first.hidden() == ""
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    assert first.hidden() == {}, "this user can read it, too"
+    assert first.hidden() == "", "this user can read it, too"
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    environ = {**first.hidden(), "TWO": "given"}
+    said = first.hidden()
+    assert json.loads(said) == {link: {"ONE": "1", "TWO": "2"}}
     monkeypatch.setattr(envfile, "_inherited", {})
-    envfile.inherit(environ)
-    assert environ == {"TWO": "given"}
+    inherit(said)
 
     def denied(*arguments, **options):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr("builtins.open", denied)
-    assert envfile.read(str(path), environ) == {"ONE": "1"}
-    assert Variables(str(path)).hidden() == {envfile.VARIABLE: json.dumps({str(path): {"ONE": "1", "TWO": "2"}})}
-    with pytest.raises(ConfigError, match="other: cannot be read: Permission denied"):
-        envfile.read(str(tmp_path / "other"), {})
+    monkeypatch.setattr(os.path, "realpath", denied)
+    assert envfile.read(link, {"TWO": "given"}) == {"ONE": "1"}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PWD", str(tmp_path))
+    assert envfile.read("link", {}) == {"ONE": "1", "TWO": "2"}
+    assert Variables(link).hidden() == said
+    with pytest.raises(ConfigError, match="env: cannot be read: Permission denied"):
+        envfile.read(str(path), {})
+
+
+def inherit(text):
+    with tempfile.TemporaryFile() as file:
+        descriptor = os.dup(file.fileno())
+    os.write(descriptor, text.encode())
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    envfile.inherit(descriptor)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_only_a_former_master_can_give_variables(monkeypatch, tmp_path):
+    monkeypatch.setattr(envfile, "_inherited", {})
+    path = tmp_path / "gone"
+    inherit("nonsense")
+    monkeypatch.setenv("_TAILRACE_ENV_FILE", json.dumps({str(path): {"ONE": "1"}}))
+    with pytest.raises(ConfigError, match="gone: cannot be read: No such file"):
+        envfile.read(str(path), {})
+    # As in a reload, which keeps the variables then.
+    inherit(json.dumps({str(path): {}}))
+    assert envfile.read(str(path), {}) == {}

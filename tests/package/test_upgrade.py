@@ -181,7 +181,7 @@ def test_the_last_words_of_a_master_that_does_not_start(code, reason):
 
 
 def running_until(code):
-    """A new master that runs this code, and then until the descriptor is closed."""
+    """A new master that runs this code, and then until the descriptor that is returned is closed."""
     read, write = os.pipe()
     kept = os.dup(0)
     os.dup2(read, 0)
@@ -192,7 +192,7 @@ def running_until(code):
     return after, write
 
 
-# Ends when the pipe that is its standard input is closed, which it says before: `True` is the result of a write.
+# Writes to its standard error when its standard input is closed, and says whether the writes succeeded.
 CHILD = """
 import os, sys
 sys.stdin.read()
@@ -205,7 +205,7 @@ def test_a_new_master_gets_the_standard_error_of_the_old_one(capfd, tmp_path):
     left, right = os.pipe()
     said, say = os.pipe()
     os.set_inheritable(say, True)
-    # As an agent of a .pth file does: the child keeps the socket, and never knows.
+    # The child keeps the socket, as an agent does that a .pth file has started.
     code = (
         "import os, subprocess, sys; from tailrace.master import upgrade; print('before', file=sys.stderr);"
         f"subprocess.Popen([sys.executable, {str(tmp_path / 'child.py')!r}, '{say}'], pass_fds=[{say}],"
@@ -248,9 +248,8 @@ def test_a_new_master_gets_variables_of_any_size_and_keeps_no_file(has_memfd, mo
     code = (
         "import os; from tailrace.master import upgrade; from tailrace.cli import envfile\n"
         "found = upgrade.predecessor(os.environ)\n"
-        "with found.own_stderr(): assert not os.get_inheritable(found.variables)\n"
-        "envfile.inherit(found.variables); assert len(envfile._inherited['/env']['A']) == 1_000_000\n"
-        "open(found.variables)"
+        "assert not os.get_inheritable(found.variables); envfile.inherit(found.variables)\n"
+        "assert len(envfile._inherited['/env']['A']) == 1_000_000; open(found.variables)"
     )
     origin = Origin(sys.executable, (sys.executable, "-c", code), dict(os.environ), "/")
     before = os.listdir("/proc/self/fd")

@@ -1,6 +1,7 @@
 """SIGUSR2: another master replaces the running one. No request is lost."""
 
 import os
+import re
 import signal
 
 import pytest
@@ -19,6 +20,18 @@ def app(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
     return [body]
 """
+
+
+LOG_CONFIG = """
+version = 1
+handlers.file = {class = "logging.FileHandler", filename = "/dev/stderr"}
+loggers.tailrace = {level = "INFO", handlers = ["file"]}
+"""
+
+
+REJECTED = re.compile(
+    r"SIGUSR2: the new master .* ended before its workers served: --log.* cannot be combined .* keeps serving"
+)
 
 
 def write(directory, version):
@@ -116,6 +129,19 @@ def test_the_log_says_why_a_new_master_ended_before_it_had_a_log(operated, tmp_p
         (tmp_path / "app.env").touch()
         upgrade(server)
         assert os.readlink(f"/proc/{server.master}/fd/2") == str(tmp_path / "log"), "its own standard error"
+
+
+@pytest.mark.parametrize("name", ["/dev/stderr", "/proc/self/fd/2", "log.toml"])
+def test_a_log_that_opens_the_standard_error_opens_that_of_the_old_master(operated, tmp_path, name):
+    (tmp_path / "log.toml").write_text(LOG_CONFIG)
+    with operated("--log-config" if name == "log.toml" else "--log", name) as server:
+        for _ in range(2):
+            upgrade(server)
+        assert os.readlink(f"/proc/{server.master}/fd/2") == str(tmp_path / "log")
+        # An error while the log is opened is in the log of the old master.
+        (tmp_path / "tailrace.toml").write_text("log_format = 'json'\nlog_config = 'log.toml'\n")
+        server.tell(signal.SIGUSR2)
+        server.until(lambda: REJECTED.search(server.log), "why in the log of the old master")
 
 
 def test_a_unix_socket_and_its_file_stay(operated, tmp_path):
