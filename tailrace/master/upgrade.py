@@ -259,16 +259,17 @@ class Predecessor:
         if self._stderr is None:
             yield
             return
-        with socket.socket(fileno=os.dup(_STDERR)) as theirs:
-            _become_stderr(self._stderr)
-            os.close(self._stderr)
-            try:
-                yield
-            except BaseException:
-                _become_stderr(theirs.fileno())
-                raise
-            with contextlib.suppress(OSError):
-                _discard(theirs)
+        theirs = os.dup(_STDERR)
+        _become_stderr(self._stderr)
+        os.close(self._stderr)
+        try:
+            yield
+        except BaseException:
+            _become_stderr(theirs)
+            raise
+        # It is no socket if code of a .pth file has replaced it.
+        with contextlib.suppress(OSError), socket.socket(fileno=theirs) as found:
+            _discard(found)
         with contextlib.suppress(OSError):
             self.line.send(_OWN_STDERR)
 

@@ -228,6 +228,22 @@ def test_a_new_master_gets_the_standard_error_of_the_old_one(capfd, tmp_path):
     os.close(said)
 
 
+def test_a_standard_error_that_is_another_file_meanwhile_is_replaced(capfd):
+    code = (
+        "import os; os.dup2(os.open(os.devnull, os.O_WRONLY), 2)\n"
+        "from tailrace.master import upgrade; found = upgrade.predecessor(os.environ)\n"
+        "with found.own_stderr(): os.write(2, b'own')\n"
+        "found.ready()"
+    )
+    after, write = running_until(code)
+    while not after.read():
+        select.select(after.descriptors, [], [])
+    assert capfd.readouterr().err == "own"
+    after.close()
+    os.close(write)
+    os.waitpid(after.pid, 0)
+
+
 def test_an_error_while_the_log_is_opened_goes_to_the_old_master(capfd):
     after = running(
         "import os; from tailrace.master import upgrade; found = upgrade.predecessor(os.environ)\n"
