@@ -224,6 +224,7 @@ def test_a_new_master_gets_the_standard_error_of_the_old_one(capfd, tmp_path):
     os.waitpid(after.pid, 0)
     for each in (left, right, say):
         os.close(each)
+    assert select.select([said], [], [], 20)[0], "the child waits"
     assert os.read(said, 10) == b"True"
     os.close(said)
 
