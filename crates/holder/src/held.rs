@@ -20,7 +20,7 @@ use crate::frames::{self, Ending, Frames};
 use crate::grip::{Filters, Instructions, Mode, Subscription};
 use crate::message::{Format, Hold, Opening, Origin};
 use crate::publication::{Publication, ResponseForm, StreamForm, WebSocketForm};
-use crate::session::{Action, Session, may_subscribe};
+use crate::session::{self, Action, Session, may_subscribe};
 
 /// Publications are gathered for one write until they have this many bytes.
 const GATHERED: usize = 64 * 1024;
@@ -1063,7 +1063,12 @@ impl Held {
     pub(crate) fn act(&mut self, key: usize, action: Action, channels: &mut Channels) -> Left {
         match action {
             // Its response has been sent already, since the server stops.
-            Action::Accept(_) | Action::Reject(_) if self.state.is_ending => {}
+            Action::Accept(_) | Action::Reject(_) | Action::Fail(_) if self.state.is_ending => {}
+            Action::Fail(_) if self.state.session.as_ref().is_some_and(|session| session.is_open) => {
+                self.append(&frames::close_frame(Some(1011), ""));
+                self.end();
+            }
+            Action::Fail(_) => return self.act(key, Action::Reject(session::bad_gateway()), channels),
             Action::Accept(head) => {
                 self.state.unsent.extend_from_slice(&head);
                 self.frames.inflates = self.deflate().is_some();

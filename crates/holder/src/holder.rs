@@ -32,6 +32,7 @@ use crate::events::Event;
 use crate::held::{Counts, Gathered, Held, Left, Outcome, Reason};
 use crate::message::{self, Hold, Kind, Opening};
 use crate::publication::{self, Publication};
+use crate::session::Action;
 use crate::take_over::{Former, Kept, Next, Part, Passed};
 
 /// The key of the listening socket.
@@ -576,7 +577,13 @@ impl Holder {
         let Some(session) = &mut held.state.session else { return };
         session.is_calling = false;
         let actions = session.answered(answer);
-        held.resume();
+        if let Some(Action::Fail(reason)) = actions.first() {
+            let what =
+                if session.is_open { "the WebSocket was closed" } else { "the application did not open the WebSocket" };
+            let line = format!("{}: {what}: {reason}", held.state.request);
+            self.warn(Topic::Call, &line);
+        }
+        self.held[key].resume();
         for action in actions {
             match self.held[key].act(key, action, &mut self.channels) {
                 Left::Nothing => {}
@@ -904,7 +911,8 @@ impl Holder {
     }
 
     fn publish(&mut self, mut publication: Publication, now: Instant) {
-        self.published += 1;
+        // What processes listen to is not for connections.
+        self.published += u64::from(publication.has_form());
         if let Some(raw) = publication.raw.take() {
             self.send_raw(&publication.channel, &raw);
             if !publication.has_form() {

@@ -61,6 +61,8 @@ pub(crate) enum Action {
     Accept(Vec<u8>),
     /// It is not: the response.
     Reject(Answer),
+    /// The application has answered something that means nothing, for this reason: the connection ends.
+    Fail(String),
     /// These frames are to be sent.
     Send(Vec<u8>),
     Subscribe(Subscription),
@@ -135,36 +137,26 @@ impl Session {
         if self.is_over {
             return Vec::new();
         }
-        let is_events = answer
-            .field("content-type")
-            .is_some_and(|value| value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(MEDIA_TYPE));
-        let read = if answer.code() != 200 {
-            None
-        } else if answer.body.is_empty() {
-            Some(Vec::new())
-        } else if is_events {
-            events::decode(&answer.body)
-        } else {
-            None
-        };
-        let Some(read) = read else {
+        if answer.code() != 200 {
             return vec![if self.is_open {
                 // 1011: the server has met a condition that it did not expect (RFC 6455 section 7.4.1).
                 Action::Close(frames::close_frame(Some(1011), ""))
-            } else if answer.code() == 200 {
-                Action::Reject(bad_gateway())
             } else {
                 answer.fields.retain(|(name, _)| !name.to_ascii_lowercase().starts_with("grip-"));
                 Action::Reject(answer)
             }];
+        }
+        let read = match events_of(&answer) {
+            Ok(read) => read,
+            Err(reason) => return vec![Action::Fail(reason)],
         };
         let mut actions = Vec::new();
         let mut read = read.into_iter();
         if !self.is_open {
-            if read.next().is_none_or(|event| event.name != "OPEN") {
-                return vec![Action::Reject(bad_gateway())];
-            }
-            let Some(head) = self.handshake(&answer) else { return vec![Action::Reject(bad_gateway())] };
+            let head = self.handshake(&answer);
+            let Some(head) = head.filter(|_| read.next().is_some_and(|event| event.name == "OPEN")) else {
+                return vec![Action::Fail(String::from("its response does not begin with the event OPEN"))];
+            };
             self.is_open = true;
             actions.push(Action::Accept(head));
             self.prefix = answer.field("sec-websocket-extensions").and_then(message_prefix);
@@ -287,7 +279,20 @@ fn message_prefix(value: &str) -> Option<String> {
     })
 }
 
-fn bad_gateway() -> Answer {
+/// The events of an answer. `Err`: what is wrong with it.
+fn events_of(answer: &Answer) -> Result<Vec<Event>, String> {
+    if answer.body.is_empty() {
+        return Ok(Vec::new());
+    }
+    let found = answer.field("content-type").unwrap_or_default();
+    if !found.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(MEDIA_TYPE) {
+        return Err(format!("the content type of its response is {found:?}, not {MEDIA_TYPE}"));
+    }
+    events::decode(&answer.body).ok_or_else(|| String::from("its response is no list of events"))
+}
+
+/// The response to a client if the application has answered something that means nothing.
+pub(crate) fn bad_gateway() -> Answer {
     Answer {
         status: String::from("502 Bad Gateway"),
         fields: vec![(String::from("Content-Type"), String::from("text/plain"))],
@@ -354,10 +359,16 @@ mod tests {
         let refusal = answer("403 Forbidden", &[("Grip-Hold", "x"), ("A", "b")], b"no");
         let expected = answer("403 Forbidden", &[("A", "b")], b"no");
         assert_eq!(session().answered(refusal), [Action::Reject(expected)]);
-        for body in ["TEXT 1\r\nx\r\n", "OPEN", ""] {
-            let actions = session().answered(answer("200 OK", &[EVENTS], body.as_bytes()));
-            let [Action::Reject(refused)] = actions.as_slice() else { panic!("it is open: {body:?}") };
-            assert_eq!(refused.code(), 502);
+        let html = ("Content-Type", "text/html");
+        for (body, field, reason) in [
+            ("TEXT 1\r\nx\r\n", EVENTS, "does not begin with the event OPEN"),
+            ("", html, "does not begin with the event OPEN"),
+            ("OPEN", EVENTS, "is no list of events"),
+            ("OPEN\r\n", html, "is \"text/html\", not application/websocket-events"),
+        ] {
+            let actions = session().answered(answer("200 OK", &[field], body.as_bytes()));
+            let [Action::Fail(found)] = actions.as_slice() else { panic!("it is open: {body:?}") };
+            assert!(found.ends_with(reason), "{found}");
         }
     }
 

@@ -466,6 +466,12 @@ impl Record {
         self.status == 101
     }
 
+    /// True for a request for a WebSocket that is held: the application answers another request, which is accounted for.
+    #[must_use]
+    pub fn is_answered_elsewhere(&self) -> bool {
+        self.has_left_http() && self.path == Path::Held
+    }
+
     /// For how long the application has had the request.
     #[must_use]
     pub fn ran_for(&self) -> Duration {

@@ -307,7 +307,9 @@ impl Accepting {
             self.context.shared.count_refusal();
             return;
         }
-        if !connection.opening.is_passed() {
+        // Those of the holder are not of clients.
+        let listener = self.context.config.listener(connection.opening.direct_peer.listener);
+        if !connection.opening.is_passed() && listener.protocol != ListenerProtocol::Internal {
             self.context.counts.add(Metric::Accepted, 1);
         }
         lock(&self.unwatched).push(connection.key);

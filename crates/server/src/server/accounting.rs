@@ -125,6 +125,9 @@ impl Accounting {
     /// Accounts for a response of the connection with this key that is complete or has been given up. `writes`: write
     /// system calls that the record does not include yet.
     pub(super) fn account(&self, key: u64, mut transaction: Box<Transaction>, writes: u32) {
+        if transaction.record.is_answered_elsewhere() {
+            return with_pool(|pool| pool.give(transaction));
+        }
         if transaction.record.ending != Ending::Complete {
             self.note_aborted(&mut transaction);
         }
