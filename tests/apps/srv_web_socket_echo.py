@@ -1,6 +1,6 @@
 """WebSockets without threads that echo, and are subscribed to a channel.
 
-The query of a request may have `status`, the status that answers it, and `values=COUNT-SIZE`: so many values of so many
+The query of a request may have `status` and `type`, the status and the media type that answer it, and `values=COUNT-SIZE`: so many values of so many
 bytes are kept in the connection when it opens. The message "values?" is answered with the lengths of those that came
 back, and "sockets?" with what the application could take a connection over by.
 """
@@ -34,7 +34,7 @@ def application(environ, start_response):
     said = []
     query = dict(urllib.parse.parse_qsl(environ["QUERY_STRING"]))
     # Whatever the client sends is sent back, unless it looks like an instruction.
-    fields = [("Content-Type", EVENTS), ("Sec-WebSocket-Extensions", 'grip; message-prefix=""')]
+    fields = [("Content-Type", query.get("type", EVENTS)), ("Sec-WebSocket-Extensions", 'grip; message-prefix=""')]
     for name, content in events(environ["wsgi.input"].read()):
         if name == b"OPEN":
             said += [b"OPEN\r\n", b"TEXT %x\r\n%s\r\n" % (len(SUBSCRIBE), SUBSCRIBE)]

@@ -157,6 +157,23 @@ def test_no_other_status_than_200_accepts(server, status):
         client.at_end(clean=True)
 
 
+def test_the_log_says_what_the_client_got_and_why_the_application_did_not_open_it():
+    with serving(access_log="-") as server:
+        for query, status in (("type=text/html", 502), ("status=403+Forbidden", 403)):
+            with Client(server.address) as client:
+                client.send(f"GET /ws/a?{query} HTTP/1.1\r\nHost: test\r\n{HANDSHAKE}".encode())
+                assert client.response().status == status
+        assert server.logged(
+            "GET /ws/a?type=text/html: the application did not open the WebSocket: the content type of its response is "
+            '"text/html", not application/websocket-events'
+        )
+        with WebSocketClient(server.address) as client:
+            client.echoes("open")
+        assert server.logged('"POST /ws/a?status=403+Forbidden HTTP/1.1" 403')
+        # The application answers a request of the holder, and that is the only one.
+        assert '" 101 ' not in server.log and '"GET ' not in server.log
+
+
 def test_the_application_keeps_a_limited_number_and_size_of_values(server):
     found = re.search(r"up to (\d+) values per connection, (\d+) KiB in total", GUIDE)
     most, size = int(found[1]), int(found[2]) * 1024

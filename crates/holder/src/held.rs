@@ -213,6 +213,8 @@ pub(crate) struct Held {
     frames: Frames,
     /// The client is not read until the application has taken what it has sent.
     is_paused: bool,
+    /// Nothing more comes from the client, not even its close frame.
+    has_ended_receiving: bool,
     /// The client has violated the protocol, and may read why before the connection ends.
     discards: bool,
     /// What the client has sent before its WebSocket is open.
@@ -372,6 +374,7 @@ impl Held {
             rest: None,
             frames: Frames::default(),
             is_paused: false,
+            has_ended_receiving: false,
             discards: false,
             early: Vec::new(),
         }
@@ -526,8 +529,9 @@ impl Held {
         }
         if self.state.is_ending {
             // A WebSocket waits for the client's close frame.
-            let is_over =
-                self.state.session.as_ref().is_none_or(|session| !session.is_open || session.is_over) && !self.discards;
+            let waits = self.state.session.as_ref().is_some_and(|session| session.is_open && !session.is_over)
+                && !self.has_ended_receiving;
+            let is_over = !waits && !self.discards;
             if self.discards {
                 socket::end_sending(self.socket.as_fd());
             }
@@ -991,9 +995,11 @@ impl Held {
                     }
                 }
                 Io::WouldBlock => return None,
-                Io::End if self.state.is_relayed && !self.state.is_ending => return Some(Reason::Stopped),
-                // The process that encrypts still sends the rest. If it has ended, that cannot be written.
-                Io::End if self.state.is_relayed => return None,
+                Io::End if self.state.is_relayed => {
+                    self.has_ended_receiving = true;
+                    // The process that encrypts still sends the rest. If it has ended, that cannot be written.
+                    return (!self.state.is_ending).then_some(Reason::Stopped);
+                }
                 Io::End | Io::Broken => return Some(Reason::Left),
             }
         }
