@@ -157,6 +157,23 @@ def test_no_other_status_than_200_accepts(server, status):
         client.at_end(clean=True)
 
 
+@pytest.mark.parametrize(
+    ("field", "instead", "sentence"),
+    [
+        ("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", "", b"Sec-WebSocket-Key"),
+        ("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", "Sec-WebSocket-Key: short\r\n", b"Sec-WebSocket-Key"),
+        ("Version: 13\r\n", "Version: 13\r\nSec-WebSocket-Version: 13\r\n", b"version 13"),
+        ("Sec-WebSocket-Version: 13\r\n", "Sec-WebSocket-Version: 8\r\n", b"version 13"),
+    ],
+)
+def test_a_handshake_that_lacks_something_does_not_reach_the_application(server, field, instead, sentence):
+    assert field in HANDSHAKE
+    with Client(server.address) as client:
+        client.send(f"GET /ws/a HTTP/1.1\r\nHost: test\r\n{HANDSHAKE.replace(field, instead)}".encode())
+        response = client.response()
+        assert response.status == 400 and sentence in response.body
+
+
 def test_the_log_says_what_the_client_got_and_why_the_application_did_not_open_it():
     with serving(access_log="-") as server:
         for query, status in (("type=text/html", 502), ("status=403+Forbidden", 403)):

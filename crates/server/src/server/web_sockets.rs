@@ -9,9 +9,13 @@ use crate::config::ListenerProtocol;
 use crate::connection::exchange::Exchange;
 use crate::connection::shared::Shared;
 use crate::dispatch::responder::{Disposition, Responder};
+use crate::request::Request;
 
 /// The type of the requests by which the holder passes what clients have sent.
 const EVENTS: &[u8] = b"application/websocket-events";
+
+/// Length of 16 bytes in base64.
+const KEY_LENGTH: usize = 24;
 
 /// Passes requests for WebSockets to the holder.
 pub(super) struct WebSockets {
@@ -39,6 +43,9 @@ impl Responder for WebSockets {
         if !config.websocket_events.iter().any(|known| covers(known, &path)) {
             return Disposition::Passed(exchange);
         }
+        if let Some(sentence) = fault_of(request) {
+            return refuse(exchange, 400, sentence);
+        }
         if let Err(origin) = exchange.check_origin() {
             let warnings = &self.shared.one_time_warnings;
             if let Some(line) = warnings.foreign_origin(&exchange.request_line(), &origin, self.shared.clock.now()) {
@@ -58,6 +65,19 @@ impl Responder for WebSockets {
             }
         }
     }
+}
+
+/// What a handshake lacks (RFC 6455 section 4.2.1).
+fn fault_of(request: &Request) -> Option<&'static str> {
+    let only = |name| {
+        let mut values = request.head.values(&request.bytes, name);
+        values.next().filter(|_| values.next().is_none())
+    };
+    if only(b"sec-websocket-key").is_none_or(|key| key.len() != KEY_LENGTH) {
+        return Some("A WebSocket needs the header Sec-WebSocket-Key with 16 bytes in base64.");
+    }
+    let is_known = only(b"sec-websocket-version").is_some_and(|version| version == b"13");
+    (!is_known).then_some("This server supports version 13 of WebSockets (Sec-WebSocket-Version).")
 }
 
 fn refuse(exchange: Exchange, status: u16, sentence: &str) -> Disposition {
