@@ -6,6 +6,7 @@ The state comes from the kernel, the stack from py-spy. Where a stack cannot be 
 from __future__ import annotations
 
 import dataclasses
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -42,6 +43,10 @@ EXPLAINED: Final = {
     UNKNOWN: "the thread has ended, or it is waiting and neither its request nor its stack is known",
 }
 
+# `threading`'s name of a thread that it has not started.
+_FOREIGN: Final = re.compile(r"Dummy-\d+")
+# The kernel's name of a thread that has not been named: its worker's (`system.title`).
+_INHERITED: Final = re.compile(r"tailrace(-w\d+|-master|: .*)")
 _OURS: Final = str(Path(__file__).parent.parent) + "/"
 NO_REQUESTS: Final = (
     "requests are not shown for a process; use `tailrace threads --status ADDRESS`, with the address of the server's "
@@ -96,11 +101,12 @@ def _of_application(frames: list[Frame]) -> list[Frame]:
 
 
 def _name(task: Task | None, stack: Stack | None) -> str:
-    if task is not None and task.name.startswith("tailrace-") and (stack is None or stack.name != "MainThread"):
-        return task.name
-    if stack is not None and stack.name:
-        return stack.name
-    return task.name if task is not None else ""
+    """`threading`'s name, else the kernel's: a thread that names itself for the kernel, as those of the core do, has no
+    name for `threading`, or one that says nothing."""
+    ours, theirs = (stack.name or "") if stack is not None else "", task.name if task is not None else ""
+    if not ours or (_FOREIGN.fullmatch(ours) and not _INHERITED.fullmatch(theirs)):
+        return theirs or ours
+    return ours
 
 
 def _state(task: Task | None, stack: Stack | None, asked: Mapping[str, Any] | None) -> str:

@@ -1,8 +1,10 @@
 """The threads of workers: states, names, which stack belongs to which request, and how often they are read."""
 
+import re
 import threading
 
 import pytest
+from harness.pages import DOCS, ROOT, codes, rows
 from package.in_status import REQUEST, Board, shared
 from package.in_status import worker as told
 
@@ -80,13 +82,39 @@ def test_requests_in_greenlets_of_one_thread_are_each_shown():
 
 def test_names():
     named = [
-        (Task("tailrace-3", True, False), Stack("Dummy-1", True, []), "tailrace-3"),
+        # A thread inherits the kernel's name of the one that starts it.
+        (Task("tailrace-w1", True, False), Stack("tailrace-0", True, []), "tailrace-0"),
+        (Task("tailrace-w1", True, False), Stack("Dummy-1", True, []), "Dummy-1"),
+        (Task("tailrace: worke", True, False), Stack("Dummy-1", True, []), "Dummy-1"),
+        (Task("tailrace-w1", True, False), None, "tailrace-w1"),
+        # The kernel cuts off names.
+        (Task("tailrace-certif", True, False), Stack("tailrace-certificates", True, []), "tailrace-certificates"),
+        # Threads of the core.
+        (Task("tailrace-log", True, False), Stack("Dummy-1", True, []), "tailrace-log"),
+        (Task("tailrace-memory", True, False), Stack(None, True, []), "tailrace-memory"),
+        (Task("tailrace-alone", False, False), None, "tailrace-alone"),
         (Task("tailrace-w1", True, False), Stack("MainThread", True, []), "MainThread"),
         (Task("python", True, False), Stack("the work", True, []), "the work"),
         (Task("python", True, False), Stack(None, True, []), "python"),
+        (None, Stack("Dummy-1", True, []), "Dummy-1"),
         (None, None, ""),
     ]
     assert [process._name(task, stack) for task, stack, _ in named] == [name for *_, name in named]
+
+
+def test_the_table_has_the_threads_of_workers():
+    core, package = ROOT / "crates", ROOT / "tailrace"
+    native = re.compile(r'(?:\.name\((?:String::from\()?|\bstart\(|name_thread\()"(tailrace-[a-z]+)"')
+    named = {
+        name[:15]
+        for path in [*core.glob("*/src/**/*.rs"), *package.glob("**/*.py")]
+        for name in native.findall(path.read_text())
+    }
+    python = re.compile(r'name="(tailrace-[a-z]+)"')
+    named |= {name for path in package.glob("worker/*.py") for name in python.findall(path.read_text())}
+    assert {"tailrace-alone", "tailrace-leavin", "tailrace-watch", "tailrace-warmup"} <= named
+    table = [name for row in rows(DOCS / "status.md", "threads") for name in codes(row[0])]
+    assert sorted(table) == sorted(named)
 
 
 def test_text_has_a_block_for_each_thread():

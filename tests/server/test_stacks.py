@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -102,6 +103,12 @@ def test_the_requests_are_those_of_the_document_and_threads_without_one_are_idle
     assert worker["number"] == 1
     others = {each["name"]: each["state"] for each in worker["threads"] if each["request"] is None}
     assert others["MainThread"] == "idle"
+    # Threads that run requests have their own names, whether they have a request or not; so have those of the core.
+    busy = [each["name"] for each in worker["threads"] if each["request"]]
+    assert all(re.fullmatch(r"tailrace-\d", name) for name in busy)
+    assert len(set(busy)) == len(busy) == 5
+    assert {"tailrace-memory", "tailrace-alone"} <= others.keys()
+    assert not any(name.startswith("tailrace-w") for name in others), others
     assert set(others.values()) <= {"idle", "waiting for the interpreter"}, others
     assert ask(at, f"/stacks?pid={server.process.pid}").status == 404
 
