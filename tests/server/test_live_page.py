@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import math
 import re
 import time
 
@@ -12,7 +13,7 @@ from harness.browser import contrast
 from harness.server import Server
 from harness.status import is_ready
 from harness.wire import Client
-from package.in_status import Board, ended, endpoint, shared, worker
+from package.in_status import DELIVERIES, Board, ended, endpoint, shared, worker
 from server.probes import eventually, request, waiting
 
 from tailrace.status import feed, held, state
@@ -34,7 +35,7 @@ STACK = [
     {"function": "view", "file": "/app/web.py", "line": 3},
 ]
 THREAD = {"thread": 42, "name": "worker-1", "request": REQUEST, "state": "running", "holds_interpreter": True}
-PATHS = ("one-write", "direct", "coalesced", "sendfile", "spilled", "none")
+PATHS = tuple(DELIVERIES["paths"])
 IDLE = {**THREAD, "thread": 43, "name": "worker-2", "request": None, "state": "idle", "holds_interpreter": False}
 STACKS = {"workers": [{"number": 1, "pid": 101, "error": None, "threads": [{**THREAD, "frames": STACK}]}]}
 SMALL_BLOCKS = endpoint(
@@ -145,7 +146,15 @@ def test_the_page_shows_the_server_its_workers_and_the_requests_in_flight(browse
     counters = browser.value("document.querySelector('#counters').innerText.replaceAll('\\n', ' ')")
     assert re.search(r"refused 2\b", counters)
     assert "3 (crash 1, reload 2)" in counters
+    assert "passed" not in counters
     assert browser.value("document.title") == "shop:app · Tailrace"
+
+
+def test_requests_that_were_passed_to_other_workers_are_shown(browser, page):
+    page(worker(1), worker(2), places=({"passed": 1200}, {"passed": 34}), width=1280)
+    counters = browser.value("document.querySelector('#counters').innerText.replaceAll('\\n', ' ')")
+    assert "passed to another worker 1,234" in counters
+    assert "--sticky" in browser.value("EXPLANATIONS.passed")
 
 
 def test_held_connections_are_shown_while_a_process_holds_them(browser, page, monkeypatch):
@@ -161,6 +170,12 @@ def test_held_connections_are_shown_while_a_process_holds_them(browser, page, mo
     watching(browser, f"{line}.includes('connections 1,200')", "the connections")
     assert "channels 7 published" in browser.value(line)
     assert browser.value(line).endswith("largest orders 9, <b>news 8, a 7, b 6, c 5, …")
+    # A channel may have stored events alone.
+    shown[0] = {**said, "largest": [*said["largest"][:2], {"channel": "old", "connections": 0}]}
+    watching(browser, f"{line}.endsWith('largest orders 9, <b>news 8')", "the channels with connections")
+    shown[0] = {**said, "largest": [{"channel": "old", "connections": 0}]}
+    watching(browser, f"!{line}.includes('largest')", "no channel without connections")
+    shown[0] = said
     watching(browser, f"{line}.includes('published 0/s delivered 0/s')", "how many per second")
     began = time.monotonic()
 
@@ -579,6 +594,31 @@ def test_texts_are_readable_in_both_schemes_and_the_switch_is_remembered(browser
     assert is_light() == (scheme == "light")
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_each_delivery_has_a_color_that_can_be_told_from_the_others(browser, show, scheme):
+    shown, address = show(delivered={"paths": dict.fromkeys(PATHS, 0)})
+    browser.emulate(width=1280, scheme=scheme)
+    opened(browser, address)
+    watching(browser, "samples.list.length > 1", "a sample that stays")
+    shown.board.delivered = {"paths": dict.fromkeys(PATHS, 100)}
+    assert sorted(browser.value("PATHS")) == sorted(PATHS)
+    areas = "Array.from(document.querySelectorAll('#chart-paths .fill'), each => getComputedStyle(each).fill)"
+    watching(browser, f"{areas}.length === PATHS.length", "an area for each")
+    marks = (
+        "Array.from(document.querySelectorAll('#chart-paths dl .mark'), each => getComputedStyle(each).backgroundColor)"
+    )
+    legend = browser.value(marks)
+    assert sorted(browser.value(areas)) == sorted(legend)
+    found = [tuple(map(int, re.findall(r"\d+", each))) for each in legend]
+    assert len(found) == len(PATHS)
+    assert all(len(each) == 3 for each in found), legend
+    _, behind = colors(browser, "#chart-paths dl")
+    # WCAG 2.2, 1.4.11.
+    assert all(contrast(each, behind) >= 3 for each in found), legend
+    for one, other in itertools.combinations(found, 2):
+        assert math.dist(one, other) >= 40, (one, other)
+
+
 SHIFTS = """
 var shifts = 0;
 new PerformanceObserver(list => { for (const each of list.getEntries()) shifts += each.value; })
@@ -651,7 +691,7 @@ def test_latency_and_delivery_are_of_the_last_seconds(browser, page):
     fills = "Array.from(document.querySelectorAll('#chart-paths .fill'), each => Math.round(each.getBBox().y))"
     heights = browser.value(fills)
     assert heights == sorted(heights)
-    assert len(set(heights)) == len(heights) == 6
+    assert len(set(heights)) == len(heights) == len(PATHS)
     assert browser.value("document.querySelectorAll('#chart-paths .curve').length") == 0
     # The axis of latency is logarithmic; what is shorter is at its begin.
     scale = "Array.from(document.querySelectorAll('#chart-latency .scale'), each => each.textContent)"

@@ -135,7 +135,7 @@ def loaded(show):  # noqa: F811
             writes=10**10,
             body_bytes=10**13,
             blocks=10**12,
-            paths={PATHS[number % 6]: 10**9 // (number + 1)},
+            paths={PATHS[number % len(PATHS)]: 10**9 // (number + 1)},
         )
         for number in range(25)
     ]

@@ -289,3 +289,14 @@ def test_held_connections_are_figures_while_a_process_holds_them():
     # Another process, which counts from 0.
     assert figures({"held": {"pid": 8, "connections": 3, "published": 0}}, first) == ("3", "")
     assert figures({"held": None}, first) == figures({}, {}) == ("", "")
+
+
+def test_passed_requests_are_a_figure_once_there_are_any():
+    status = {"workers": [], "uptime_seconds": 1.0, "ready": True, "workers_wanted": 0, "application": "shop:app"}
+
+    def heading(**totals):
+        return Look(1.0, {**status, "totals": {"requests": 0, **totals}}, []).heading(None)
+
+    assert "  passed 7  " in heading(passed=7)
+    # A server of an earlier version does not count them.
+    assert "passed" not in heading(passed=0) + heading()

@@ -78,6 +78,8 @@ function drawCounters(found) {
     counted("refused", "refused"),
     counted("timed_out", "timed out"),
     counted("given_up", "abandoned"),
+    // Only --sticky passes requests. A server of an earlier version does not count them.
+    ...(totals.passed ? [["passed", "passed to another worker", count(totals.passed)]] : []),
     ["restarts", "restarts", why ? `${count(restarts)} (${why})` : "0", restarts ? "" : "zero"],
   ]);
   facts(byId("gauges"), [
@@ -106,8 +108,10 @@ function drawHeld({ held }, samples) {
   if (!held) return;
   const [before, last] = samples.list.slice(-2);
   const rates = HELD_RATES.map(([key, name, of]) => [key, name, of(last, before)]);
-  const named = held.largest.slice(0, NAMED_CHANNELS).map(({ channel, connections }) => `${channel} ${count(connections)}`);
-  const more = held.channels > named.length ? ", …" : "";
+  // A channel may have stored events alone.
+  const connected = held.largest.filter(({ connections }) => connections);
+  const named = connected.slice(0, NAMED_CHANNELS).map(({ channel, connections }) => `${channel} ${count(connections)}`);
+  const more = connected.length > named.length ? ", …" : "";
   facts(byId("held"), [
     ["held_connections", "connections", count(held.connections)],
     ["held_channels", "channels", count(held.channels)],

@@ -141,6 +141,7 @@ FIGURES: Final = {
     "requests/s": "requests answered by the application, per second",
     "running": "requests running in the application",
     "queued": "complete requests waiting for a thread or greenlet",
+    "passed": "requests passed to the worker that has their session (--sticky)",
     "refused": "requests and connections refused by the server itself",
     "stuck": "threads still in a request whose deadline has passed",
     "memory": "total resident memory of the workers",
@@ -187,6 +188,8 @@ class Look:
             "ready": "yes" if self.status["ready"] else self.status["reason"],
             "workers": f"{serving}/{self.status['workers_wanted']}",
             "held": str(held["connections"]) if held else "",
+            # Only --sticky passes requests. A server of an earlier version does not count them.
+            "passed": str(totals.get("passed") or ""),
             "published/s": published,
             "requests/s": rate,
             "memory": f"{memory / (1 << 20):.0f} MiB",
