@@ -80,20 +80,33 @@ def _root_path(raw: str) -> str:
 def _events_path(raw: str) -> str:
     if not raw.startswith("/") or not _is_plain(raw) or "?" in raw or "#" in raw:
         raise ValueError("must be a path that begins with /, without a query")
+    if raw.endswith("*"):
+        prefix = f"{raw.rstrip('*').rstrip('/')}/"
+        raise ValueError(f"a path that ends with / is a prefix, so write {prefix} instead of {raw}")
     return raw
 
 
-# The names of parameters that need no escape, and of cookies and fields (RFC 9110 section 5.6.2).
+# By the kinds of session IDs: what has the name, and its characters, which are those of parameters that need no escape,
+# and of cookies and fields (RFC 9110 section 5.6.2).
 _STICKY_NAMES: Final = {
-    "query": r"[A-Za-z0-9._~-]{1,64}",
-    **dict.fromkeys(("cookie", "header"), r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}"),
+    "query": ("a query parameter", r"[A-Za-z0-9._~-]"),
+    "cookie": ("a cookie", r"[A-Za-z0-9!#$%&'*+.^_`|~-]"),
+    "header": ("a header", r"[A-Za-z0-9!#$%&'*+.^_`|~-]"),
 }
+_MAX_STICKY_NAME: Final = 64  # characters
 
 
 def _sticky(raw: str) -> str:
-    kind, _, name = raw.partition(":")
-    if not re.fullmatch(_STICKY_NAMES.get(kind, "(?!)"), name):
-        raise ValueError("must be query:, cookie: or header:, followed by a name, such as cookie:sid")
+    kind, colon, name = raw.partition(":")
+    if colon and kind not in _STICKY_NAMES and kind.lower() in _STICKY_NAMES:
+        raise ValueError(f"write {kind.lower()}: instead of {kind}:")
+    if kind not in _STICKY_NAMES or not name:
+        raise ValueError("must be query:, cookie: or header:, followed by a name, such as cookie:SESSION")
+    what, allowed = _STICKY_NAMES[kind]
+    if wrong := re.sub(allowed, "", name):
+        raise ValueError(f"the name of {what} must not contain {wrong[0]!r}")
+    if len(name) > _MAX_STICKY_NAME:
+        raise ValueError(f"the name must have at most {_MAX_STICKY_NAME} characters, not {len(name)}")
     return raw
 
 

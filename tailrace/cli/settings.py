@@ -41,6 +41,10 @@ _LIMITS_OF_CLIENTS: Final = ("max_requests_per_client", "max_connections_per_cli
 _ALL_TRUSTED: Final = (
     "no effect with --trusted-proxies *: trusted peers are not limited; name the addresses of the proxies instead"
 )
+_ALL_ENCRYPTED: Final = (
+    "no effect with https:// addresses alone: Tailrace cannot pass connections that it encrypts to another worker; "
+    "terminate TLS in a proxy in front, and --bind an address without https://"
+)
 # An error shows at most this many characters of a wrong value.
 _MAX_SHOWN: Final = 200
 # A URL that may have a password.
@@ -247,6 +251,9 @@ def without_effect(settings: Settings, *, has_master: bool) -> list[str]:
             "--sticky cannot be combined with --stream-body: requests are passed to other workers with their whole "
             "bodies; remove one"
         )
+    has_others = chosen.workers != 1 and not (chosen.reload or chosen.debug)
+    if chosen.sticky and has_others and all(bind.protocol == "https" for bind in binds.parse_all(chosen.bind)):
+        flags.setdefault(_ALL_ENCRYPTED, []).append(BY_NAME["sticky"].flag)
     if "*" in chosen.trusted_proxies:
         for name in _LIMITS_OF_CLIENTS:
             if getattr(chosen, name):

@@ -396,6 +396,79 @@ def test_limits_of_clients_are_of_no_effect_where_every_peer_is_trusted():
     assert without_effect(from_keywords({"trusted_proxies": "10.0.0.0/8", **limits}), has_master=True) == []
 
 
+@pytest.mark.parametrize(
+    ("changed", "is_said"),
+    [
+        ({}, True),
+        ({"workers": "auto", "bind": ["https://:8443", "https+unix:/run/shop.sock"]}, True),
+        ({"bind": ["https://:8443", "http://127.0.0.1:8000"]}, False),
+        ({"bind": "uwsgi://127.0.0.1:9000"}, False),
+        ({"workers": 1}, False),
+        ({"sticky": None}, False),
+    ],
+)
+def test_sticky_is_of_no_effect_where_all_connections_are_encrypted(changed, is_said):
+    given = {"sticky": "cookie:SESSION", "workers": 2, "bind": "https://:8443", **changed}
+    said = without_effect(from_keywords(given), has_master=True)
+    assert len(said) == is_said
+    for line in said:
+        assert line.startswith("--sticky has no effect with https:// addresses alone: ")
+        assert "; terminate TLS in a proxy in front" in line
+
+
+@pytest.mark.parametrize("way", ["debug", "reload"])
+def test_sticky_is_of_no_effect_for_one_reason(way):
+    given = {"sticky": "cookie:SESSION", "bind": "https://:8443", way: True}
+    (line,) = without_effect(from_keywords(given), has_master=True)
+    assert f"--sticky has no effect with --{way}" in line
+
+
+_NO_PLACE = "must be query:, cookie: or header:, followed by a name, such as cookie:SESSION"
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("", _NO_PLACE),
+        ("sid", _NO_PLACE),
+        ("body:sid", _NO_PLACE),
+        ("cookie", _NO_PLACE),
+        ("cookie:", _NO_PLACE),
+        ("Cookie:x", "write cookie: instead of Cookie:"),
+        ("HEADER:x", "write header: instead of HEADER:"),
+        (" query:x", _NO_PLACE),
+        ("header:Bad Name", "the name of a header must not contain ' '"),
+        ("header: Name", "the name of a header must not contain ' '"),
+        ("header:a:b", "the name of a header must not contain ':'"),
+        ("cookie:a=b", "the name of a cookie must not contain '='"),
+        ("cookie:s\u00e9", "the name of a cookie must not contain '\u00e9'"),
+        ("query:a&b", "the name of a query parameter must not contain '&'"),
+        ("query:" + "x" * 65, "the name must have at most 64 characters, not 65"),
+    ],
+)
+def test_the_mistake_in_a_place_of_session_ids_is_named(place, said):
+    with pytest.raises(ConfigError) as caught:
+        from_keywords({"sticky": place})
+    assert str(caught.value) == f"sticky = {place!r}: {said}"
+
+
+@pytest.mark.parametrize(
+    "place", ["query:a.b_c~-9", "cookie:__Host-sid", "header:Mcp-Session-Id", "cookie:" + "x" * 64]
+)
+def test_places_of_session_ids(place):
+    assert from_keywords({"sticky": place})["sticky"].value == place
+
+
+@pytest.mark.parametrize(
+    ("path", "instead"), [("/ws/*", "/ws/"), ("/ws*", "/ws/"), ("/ws/**", "/ws/"), ("/*", "/"), ("/a*b/*", "/a*b/")]
+)
+def test_a_path_of_web_sockets_does_not_end_with_an_asterisk(path, instead):
+    with pytest.raises(ConfigError) as caught:
+        from_keywords({"websocket_events": [path]})
+    assert str(caught.value).endswith(f": a path that ends with / is a prefix, so write {instead} instead of {path}")
+    assert from_keywords({"websocket_events": [instead]})["websocket_events"].value == (instead,)
+
+
 def test_a_long_value_is_shown_by_its_beginning():
     with pytest.raises(ConfigError, match=r"^--threads '9{199}\.\.\.: must be at most 4096$"):
         resolve({"threads": "9" * 5000}, {})
