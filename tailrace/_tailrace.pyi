@@ -548,7 +548,7 @@ class Server:
         handler.
         """
 
-    def follow(self, /, descriptor: int) -> None:
+    def add_follower(self, /, descriptor: int) -> None:
         """Shuts down the sending direction of this socket, which is duplicated, when the server drains.
 
         The server then takes the requests of its sessions until the other end is closed, but no longer than requests in

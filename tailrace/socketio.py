@@ -4,7 +4,13 @@ For python-socketio, and so Flask-SocketIO, in its modes "threading" and "gevent
 holds connections. It does not store them, so messages that are emitted while it is replaced may be lost. With
 `--publish-bus`, they also reach the workers of other servers.
 
-When a worker drains, the manager ends its sessions, so that their clients open others elsewhere.
+When a worker drains, the manager ends its sessions, so that their clients open others elsewhere, and waits for event
+handlers that run.
+
+Names that python-socketio and python-engineio do not document: `_trigger_event` of the server of Socket.IO, `sockets`
+and `_cors_headers` of that of Engine.IO, and the members of what is in `sockets`. They are the same in python-socketio
+5.11.0, 5.11.4, 5.12.1, 5.13.0, 5.14.3, 5.15.0, 5.16.0, 5.17.0 and 5.18.1, and in python-engineio 4.9.0, 4.10.1,
+4.11.2, 4.12.3, 4.13.0 and 4.15.1.
 """
 
 from __future__ import annotations
@@ -61,6 +67,24 @@ class Manager(PubSubManager):  # type: ignore[misc]
         super().__init__(channel=channel, write_only=write_only, logger=logger)
         self._to = to
         self._logged = -_LOG_PAUSE
+        # One object for each handler that runs.
+        self._running: set[object] = set()
+
+    def set_server(self, server: Any) -> None:
+        """The Socket.IO server calls it when it is made."""
+        super().set_server(server)
+        # python-socketio runs each handler of an event in a daemon thread. All handlers are called by this method; a
+        # version without it has handlers that are not waited for.
+        if trigger := getattr(server, "_trigger_event", None):
+
+            def counted(*args: Any, **options: Any) -> Any:
+                self._running.add(token := object())
+                try:
+                    return trigger(*args, **options)
+                finally:
+                    self._running.discard(token)
+
+            server._trigger_event = counted
 
     def initialize(self) -> None:
         """Starts listening. The Socket.IO server calls it when its first client connects."""
@@ -105,12 +129,35 @@ class Manager(PubSubManager):  # type: ignore[misc]
             self.server.sleep(_PAUSE)
 
     def _end_sessions(self) -> None:
-        """Ends the sessions of this worker when it drains. The worker waits for that."""
-        while (drains := draining.follow()) is None:
+        """Ends the sessions of this worker when it drains. The worker waits for that.
+
+        Of several servers in this process at once, one is followed, and all sessions end when it drains.
+        """
+        ended: set[int] = set()
+        while True:
+            drains, number = self._follow(ended)
+            try:
+                drains.recv(1)
+                _End(self.server.eio, self._running).run()
+            finally:
+                draining.leave(drains)
+            # The application may be served again in this process.
+            ended.add(number)
+
+    def _follow(self, ended: set[int]) -> tuple[socket.socket, int]:
+        """`draining.follow`, when there is such a server."""
+        is_logged = False
+        while True:
+            try:
+                if found := draining.follow(ended):
+                    return found
+            except OSError as error:
+                if not is_logged:
+                    log.logger.error(
+                        "Socket.IO: this worker cannot end its sessions when it stops: %s; trying again", error
+                    )
+                is_logged = True
             self.server.sleep(_PAUSE)
-        with drains:
-            drains.recv(1)
-            _End(self.server.eio).run()
 
     def _decoded(self, message: bytes) -> dict[str, Any] | None:
         """A message from a manager. python-socketio before 5.14 would unpickle bytes (CVE-2025-61765)."""
@@ -148,32 +195,51 @@ class _End:
     not connect again after one.
     """
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
+    def __init__(self, server: Any, running: set[object]) -> None:
+        self._server, self._running = server, running
         self._handle: Callable[..., Iterable[bytes]] = server.handle_request
         self._begun = time.monotonic()
         # The sessions that end, and when their client was last told so.
         self._told: dict[str, float | None] = {}
+        # Those that are closed, or are being closed.
+        self._closed: set[str] = set()
 
     def run(self) -> None:
-        """Returns when all sessions are closed."""
+        """Returns when all sessions are closed, and no handler runs."""
         self._server.handle_request = self._answer
-        while sessions := self._server.sockets:
-            for sid, session in list(sessions.items()):
-                # The WebSocket of an upgraded one has ended with the worker's first step of draining.
-                if sid not in self._told and session.connected and not session.upgraded:
-                    self._told[sid] = None
-                    # It ends a poll that waits, as before an upgrade.
-                    session.queue.put(Packet(NOOP))
-                if self._is_over(sid):
-                    session.close(wait=False, abort=True)
+        try:
+            quiet = 0
+            # Twice: the handler of the last message may be about to begin.
+            while quiet < 2:
+                quiet = 0 if self._look() or self._running else quiet + 1
+                self._server.sleep(_LOOK)
+        finally:
+            self._server.handle_request = self._handle
+            # Requests have got an error since they were closed, and engineio removes them only at times.
+            for sid, session in self._server.sockets.copy().items():
                 if session.closed:
-                    sessions.pop(sid, None)
-            self._server.sleep(_LOOK)
+                    self._server.sockets.pop(sid, None)
+
+    def _look(self) -> bool:
+        """Does what has to be done now; false: all sessions are closed."""
+        sessions = self._server.sockets.copy()
+        for sid, session in sessions.items():
+            # The WebSocket of an upgraded one has ended with the worker's first step of draining.
+            if sid not in self._told and session.connected and not session.upgraded:
+                self._told[sid] = None
+                # It ends a poll that waits, as before an upgrade.
+                session.queue.put(Packet(NOOP))
+            if sid not in self._closed and self._is_over(sid):
+                # There may be no thread for it now. The others do not wait for its handler.
+                with contextlib.suppress(RuntimeError):
+                    self._server.start_background_task(session.close, wait=False, abort=True)
+                    self._closed.add(sid)
+        return not all(session.closed for session in sessions.values())
 
     def _is_over(self, sid: str) -> bool:
-        told, now = self._told.get(sid), time.monotonic()
-        return now >= self._begun + _TO_POLL or (told is not None and now >= told + _TO_ARRIVE)
+        told, last = self._told.get(sid), self._begun + _TO_POLL
+        # What it sends tells it again.
+        return time.monotonic() >= (last if told is None else min(told, last) + _TO_ARRIVE)
 
     def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Instead of `engineio.Server.handle_request`."""
@@ -183,6 +249,8 @@ class _End:
         if sid not in self._told or session is None or not (is_poll or method == "POST"):
             return self._handle(environ, start_response)
         is_told = self._told[sid] is not None
+        if session.closed:
+            return self._refuse(environ, start_response)
         if method == "POST":
             if not is_told:
                 return self._handle(environ, start_response)
@@ -193,7 +261,13 @@ class _End:
             # Such as acknowledgements.
             return self._handle(environ, start_response)
         self._told[sid] = time.monotonic()
-        start_response(_REFUSED, [("Content-Type", "text/plain")])
+        return self._refuse(environ, start_response)
+
+    def _refuse(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        cors: Callable[[dict[str, Any]], list[tuple[str, str]]] = getattr(
+            self._server, "_cors_headers", lambda environ: []
+        )
+        start_response(_REFUSED, [("Content-Type", "text/plain"), *cors(environ)])
         return [b"The worker of this session is stopping."]
 
 

@@ -476,8 +476,8 @@ class OptionValues:
     sticky: str | None = option(
         values.text("query:NAME, cookie:NAME or header:NAME", check=_sticky),
         None,
-        "Send all requests of a session to the worker that opened it. The session ID is a cookie or a header, or with "
-        "Socket.IO query:sid.",
+        "Send all requests of a session to the worker that opened it. The session ID is in a cookie, a header, or "
+        "(Socket.IO) the query parameter sid.",
         PROCESSES,
         details=(
             "For sessions in the memory of one worker. A session opens with a response that sets this cookie to a new "

@@ -192,7 +192,7 @@ class RunKeywords(Keywords, total=False):
     """Number of worker processes. auto: one per available CPU."""
 
     sticky: str | None
-    """Send all requests of a session to the worker that opened it. The session ID is a cookie or a header, or with Socket.IO query:sid."""
+    """Send all requests of a session to the worker that opened it. The session ID is in a cookie, a header, or (Socket.IO) the query parameter sid."""
 
     warmup: str | Sequence[str]
     """Request this path in each new worker before it accepts requests. Repeatable."""

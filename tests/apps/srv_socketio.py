@@ -1,6 +1,7 @@
 """Flask-SocketIO for several workers: rooms, broadcasts, acknowledgements, and which worker has a session.
 
-$NOTES is a file of what clients have noted, and of the sessions that have ended. $TO_ARRIVE is for slow machines.
+$NOTES is a file of what clients have noted, and of the sessions that have ended. $TO_POLL and $TO_ARRIVE are for slow
+machines.
 """
 
 import os
@@ -18,6 +19,7 @@ MODE = "gevent" if "gevent.monkey" in sys.modules else "threading"
 
 app = Flask(__name__)
 PING = int(os.environ.get("PING", "2"))
+tailrace.socketio._TO_POLL = float(os.environ.get("TO_POLL", "5"))
 tailrace.socketio._TO_ARRIVE = float(os.environ.get("TO_ARRIVE", "1"))
 NOTES = os.environ.get("NOTES", os.devnull)
 socketio = SocketIO(app, async_mode=MODE, client_manager=Manager(), ping_interval=PING, ping_timeout=5)
@@ -85,9 +87,24 @@ def note(text):
         notes.write(f"{text}\n")
 
 
+@socketio.on("work")
+def work(seconds):
+    """Takes that long after the end of a session."""
+    note("begun")
+    while "gone" not in Path(NOTES).read_text():
+        time.sleep(0.01)
+    time.sleep(seconds)
+    note("done")
+
+
 @socketio.on("disconnect")
 def gone(*reason):
-    note(f"gone {request.environ['QUERY_STRING']}")
+    """Takes as long as the session that ends has said when it was opened."""
+    seconds = request.args.get("slow", 0, float)
+    note(f"gone ({reason[0]})")
+    if seconds:
+        time.sleep(seconds)
+        note("over")
 
 
 @socketio.on("drop")

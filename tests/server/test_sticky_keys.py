@@ -155,15 +155,6 @@ def test_sessions_end_with_their_worker_and_those_of_others_live_on(place):
     assert "panicked" not in server.log
 
 
-def test_many_other_sessions_do_not_disturb_one():
-    with served("cookie:sid") as server, requests.Session() as session:
-        session.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
-        own = open_session(server, "mine")
-        for number in range(3_000):
-            session.get(f"{server.url}/open/list", params={"key": f"many-{number}"}, timeout=30)
-        assert owners(server, "mine", "cookie:sid") == ({own}, {"True"})
-
-
 def guide(tmp_path):
     for name, source in re.findall(r'```python title="([^"]+)"\n(.*?)```', GUIDE.read_text(), re.DOTALL):
         (tmp_path / name).write_text(source)

@@ -562,9 +562,9 @@ impl Server {
 
     /// Shuts down the sending direction of this socket when the server drains. The server then serves the sessions of this
     /// worker until the other end is closed, but no longer than the requests in flight have.
-    pub fn follow(&self, follower: OwnedFd) {
+    pub fn add_follower(&self, follower: OwnedFd) {
         if !self.is_forked_child() {
-            self.parts.context.lifecycle.follow(follower);
+            self.parts.context.lifecycle.add_follower(follower);
         }
     }
 

@@ -49,8 +49,11 @@ impl Lifecycle {
     }
 
     /// Ends what arrives at the other end of this socket when the server drains, or now if it does already.
-    pub(crate) fn follow(&self, follower: OwnedFd) {
-        lock(&self.followers).push(Unshared::new(follower));
+    pub(crate) fn add_follower(&self, follower: OwnedFd) {
+        let mut followers = lock(&self.followers);
+        followers.retain(is_open);
+        followers.push(Unshared::new(follower));
+        drop(followers);
         self.announce();
     }
 
@@ -62,10 +65,6 @@ impl Lifecycle {
 
     /// True while the other end of such a socket is open.
     pub(crate) fn is_followed(&self) -> bool {
-        let is_open = |follower: &Unshared| {
-            let found = follower.here().map(|socket| socket::receive(socket, &mut [0]));
-            matches!(found, Some(Io::WouldBlock | Io::Moved(_)))
-        };
         let mut followers = lock(&self.followers);
         followers.retain(is_open);
         !followers.is_empty()
@@ -131,6 +130,12 @@ impl Lifecycle {
     }
 }
 
+/// True while the other end of this socket is open.
+fn is_open(follower: &Unshared) -> bool {
+    let found = follower.here().map(|socket| socket::receive(socket, &mut [0]));
+    matches!(found, Some(Io::WouldBlock | Io::Moved(_)))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -138,6 +143,7 @@ mod tests {
     use std::time::Duration;
 
     use tailrace_os::socket::{Io, pair, receive};
+    use tailrace_os::sync::lock;
 
     use super::Lifecycle;
 
@@ -159,17 +165,29 @@ mod tests {
         let lifecycle = Lifecycle::new();
         assert!(!lifecycle.is_followed());
         let (ours, theirs) = pair().unwrap();
-        lifecycle.follow(ours);
+        lifecycle.add_follower(ours);
         assert_eq!(receive(theirs.as_fd(), &mut [0]), Io::WouldBlock);
         lifecycle.stop(0);
         assert_eq!(receive(theirs.as_fd(), &mut [0]), Io::End);
         let (late, other) = pair().unwrap();
-        lifecycle.follow(late);
+        lifecycle.add_follower(late);
         assert_eq!(receive(other.as_fd(), &mut [0]), Io::End);
         drop(theirs);
         assert!(lifecycle.is_followed());
         drop(other);
         assert!(!lifecycle.is_followed());
+    }
+
+    #[test]
+    fn followers_that_have_gone_are_not_kept() {
+        let lifecycle = Lifecycle::new();
+        let (open, _other) = pair().unwrap();
+        lifecycle.add_follower(open);
+        for _ in 0..3 {
+            lifecycle.add_follower(pair().unwrap().0);
+        }
+        assert_eq!(lock(&lifecycle.followers).len(), 2, "the open one, and the last");
+        assert!(lifecycle.is_running());
     }
 
     #[test]

@@ -152,8 +152,8 @@ impl PythonServer {
     /// Shuts down the sending direction of this socket (a descriptor, which is duplicated) when the server drains. The
     /// server then takes the requests of its sessions until the other end is closed, but no longer than requests in flight
     /// have. Raises ValueError and OSError for what is no descriptor.
-    fn follow(&self, descriptor: RawFd) -> PyResult<()> {
-        duplicate([descriptor])?.into_iter().for_each(|follower| self.core.follow(follower));
+    fn add_follower(&self, descriptor: RawFd) -> PyResult<()> {
+        duplicate([descriptor])?.into_iter().for_each(|follower| self.core.add_follower(follower));
         Ok(())
     }
 
