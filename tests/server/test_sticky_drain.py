@@ -20,9 +20,10 @@ from tailrace.socketio import _TO_ARRIVE, _TO_POLL, Manager, _End
 
 MODES = pytest.mark.parametrize("mode", [(), ("--gevent",)], ids=["threads", "gevent"])
 SERVED_TWICE = """
-import flask, flask_socketio, requests, tailrace
+import flask, flask_socketio, requests, tailrace, tailrace.socketio
 from tailrace.socketio import Manager
 
+tailrace.socketio._TO_POLL = 1
 app = flask.Flask(__name__)
 sessions = flask_socketio.SocketIO(app, async_mode="threading", client_manager=Manager(), ping_interval=2)
 
@@ -106,6 +107,8 @@ class Ending:
         self.server.on("message", lambda sid, text: self.messages.append(text))
         self.running = set()
         self.sid = re.search('"sid":"([^"]+)"', self.ask("GET", sid="")[1])[1]
+        # Instead of threads.
+        self.server.start_background_task = lambda function, *args, **options: function(*args, **options)
         self.end = _End(self.server, self.running)
         self.server.handle_request = self.end._answer
 
@@ -122,12 +125,7 @@ class Ending:
     def is_closed_at(self, now):
         self.now = now
         self.end._look()
-        # What closes it runs in a thread.
-        for thread in threading.enumerate():
-            if getattr(thread, "_target", None) and thread is not threading.current_thread() and self.end._closed:
-                thread.join(1)
-        session = self.server.sockets.get(self.sid)
-        return session is None or session.closed
+        return self.server.sockets[self.sid].closed
 
 
 def test_a_session_that_is_told_late_may_send_as_long_as_the_others_and_no_longer(monkeypatch):
