@@ -47,6 +47,8 @@ _TO_POLL: Final = 5.0
 _TO_ARRIVE: Final = 1.0
 # How often sessions that end are looked at (seconds).
 _LOOK: Final = 0.05
+# As often handlers may run on after the end of the sessions before that is logged.
+_PATIENCE: Final = 20
 _REFUSED: Final = "400 BAD REQUEST"
 
 
@@ -208,10 +210,15 @@ class _End:
         """Returns when all sessions are closed, and no handler runs."""
         self._server.handle_request = self._answer
         try:
-            quiet = 0
+            quiet, waits = 0, 0
             # Twice: the handler of the last message may be about to begin.
             while quiet < 2:
-                quiet = 0 if self._look() or self._running else quiet + 1
+                is_open, count = self._look(), len(self._running)
+                quiet = 0 if is_open or count else quiet + 1
+                if count and not is_open:
+                    waits += 1
+                    if waits == _PATIENCE:
+                        log.logger.info("Socket.IO: this worker waits for event handlers that run (%d)", count)
                 self._server.sleep(_LOOK)
         finally:
             self._server.handle_request = self._handle

@@ -74,12 +74,13 @@ def test_handlers_run_to_their_end_and_disconnect_handlers_get_the_reason_of_the
 
 
 def test_handlers_are_not_waited_for_longer_than_the_graceful_time_out(notes):
-    with served(graceful_timeout=3, environment={"NOTES": str(notes)}) as server:
+    with served(graceful_timeout=5, environment={"NOTES": str(notes), "TO_POLL": "1"}) as server:
         session = Session(server.url)
         session.post('42["work",600]')
         eventually(lambda: "begun" in noted(notes), "the handler")
         server.send_signal(signal.SIGHUP)
         eventually(lambda: server.log.count("has ended") == WORKERS, "the end of the workers before", 60)
+        assert server.log.count("waits for event handlers that run (1)") == 1
 
 
 @MODES
