@@ -224,7 +224,7 @@ def test_clients_come_back_after_a_reload_and_hear_each_other(mode, transports):
         made = [stack.enter_context(client(server.url, transports, **options)) for _ in range(6)]
         before = {each.get_sid() for each, _ in made}
         server.send_signal(signal.SIGHUP)
-        assert server.logged("reload complete", deadline=60)
+        eventually(lambda: server.log.count("has ended") == WORKERS, "the end of the workers before", 60)
         eventually(lambda: all(each.connected and each.get_sid() not in before for each, _ in made), "new sessions", 60)
 
         heard = [set() for _ in made]
@@ -233,7 +233,7 @@ def test_clients_come_back_after_a_reload_and_hear_each_other(mode, transports):
             # A session may end once more.
             with contextlib.suppress(socketio.exceptions.SocketIOError):
                 for number, (each, _) in enumerate(made):
-                    each.call("join", "room")
+                    each.call("join", "room", timeout=2)
                     each.emit("say", ("room", number))
             time.sleep(0.2)
             for found, (_, events) in zip(heard, made, strict=True):
@@ -241,7 +241,7 @@ def test_clients_come_back_after_a_reload_and_hear_each_other(mode, transports):
                     found.add(events.get())
             return all(len(found) == len(made) - 1 for found in heard)
 
-        eventually(hear_each_other, "what the others say", 30)
+        eventually(hear_each_other, "what the others say", 60)
         for number, found in enumerate(heard):
             assert found == {("said", other) for other in range(len(made)) if other != number}
 
