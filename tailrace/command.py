@@ -150,8 +150,8 @@ def _publish(channel: str, data: str, event: str | None, id: str | None, to: str
     """Send an event to all connections that are held on a channel, and print its ID.
 
     DATA is sent unchanged, even if it is JSON. `-` reads it from standard input and removes the final line break. The
-    server needs --publish-bind. It also accepts events for channels without connections, so check the name if no client
-    gets the event.
+    server needs --publish-bind. Publishing to a channel without connections is not an error, so check the channel name
+    if no client gets the event.
     """
     # What it needs takes milliseconds to import.
     from tailrace.publishing import publish

@@ -42,8 +42,8 @@ _ALL_TRUSTED: Final = (
     "no effect with --trusted-proxies *: trusted peers are not limited; name the addresses of the proxies instead"
 )
 _ALL_ENCRYPTED: Final = (
-    "no effect with https:// addresses alone: Tailrace cannot pass connections that it encrypts to another worker; "
-    "terminate TLS in a proxy in front, and --bind an address without https://"
+    "no effect if all addresses use https://: encrypted connections cannot be passed to another worker; terminate TLS "
+    "in a proxy in front, and --bind an address without https://"
 )
 # An error shows at most this many characters of a wrong value.
 _MAX_SHOWN: Final = 200

@@ -205,14 +205,16 @@ class Service:
         except UpgradeError as error:
             # A traceback and the like; a single line is in the error already.
             more = f"\n{successor.text}" if "\n" in successor.text else ""
-            log.logger.error("%s: %s; this master (process %d) keeps serving%s", self._asked, error, os.getpid(), more)
+            log.logger.error("%s: %s; this master (process %d) keeps running%s", self._asked, error, os.getpid(), more)
             self._tell_ready(f"upgrade failed: {error}")
             successor.close()
             self._failed.append(successor)
             self._successor = None
             return False
         if is_ready and successor.text:
-            log.logger.warning("%s: process %d wrote while it started:\n%s", self._asked, successor.pid, successor.text)
+            log.logger.warning(
+                "%s: output of process %d during its start:\n%s", self._asked, successor.pid, successor.text
+            )
         return is_ready
 
     def _watched(self, watcher: watch.Watcher) -> list[Event]:
@@ -305,11 +307,13 @@ class Service:
             else:
                 self._manager.reloading(f"process {self._successor.pid} will take over")
                 self._asked = asked
-                log.logger.info("%s: process %d starts, and takes over once it serves", asked, self._successor.pid)
+                log.logger.info(
+                    "%s: process %d is starting, and takes over when it is ready", asked, self._successor.pid
+                )
                 if hidden:
                     log.logger.info(
-                        "%s: --env-file: this user cannot read it, so process %d gets the values of the start; to "
-                        "load changes of the file, restart the server",
+                        "%s: this user cannot read the --env-file, so process %d gets the values that were read at the "
+                        "start; to load a changed file, restart the server",
                         asked,
                         self._successor.pid,
                     )

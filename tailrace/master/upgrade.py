@@ -93,8 +93,8 @@ class Successor:
         if self._said == _READY:
             self.stop()
             raise UpgradeError(
-                f"the new master (pid {self.pid}) still writes its errors to this one, as Tailrace 0.2 does; to go "
-                "back to that version, restart the server"
+                f"the new master (pid {self.pid}) still writes its errors to this master, as Tailrace 0.2 does; to "
+                "go back to Tailrace 0.2, restart the server"
             )
         return True if self._said == _OWN_STDERR + _READY else None
 
@@ -121,7 +121,7 @@ class Successor:
         lines = self.text.splitlines()
         # The last line of a traceback is its message; after a usage error, hints follow.
         found = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)] or lines
-        return "ended before its workers served" + (f": {found[-1]}" if found else "")
+        return "exited before its workers were ready" + (f": {found[-1]}" if found else "")
 
     def go(self, *, holds: bool = False) -> None:
         """Makes it the master. holds: a process of the old one holds connections, which it is to take over."""

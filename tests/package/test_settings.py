@@ -412,7 +412,7 @@ def test_sticky_is_of_no_effect_where_all_connections_are_encrypted(changed, is_
     said = without_effect(from_keywords(given), has_master=True)
     assert len(said) == is_said
     for line in said:
-        assert line.startswith("--sticky has no effect with https:// addresses alone: ")
+        assert line.startswith("--sticky has no effect if all addresses use https://: ")
         assert "; terminate TLS in a proxy in front" in line
 
 

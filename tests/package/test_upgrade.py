@@ -107,7 +107,7 @@ def test_a_new_master_that_ends_right_after_it_was_ready_takes_nothing_over(line
         theirs.send(b"R")
         assert successor.read() is True
         theirs.close()
-        with pytest.raises(UpgradeError, match=r"the new master \(pid 12345\) ended before its workers served"):
+        with pytest.raises(UpgradeError, match=r"the new master \(pid 12345\) exited before its workers were ready"):
             successor.read()
 
 
@@ -173,7 +173,7 @@ def test_the_last_words_of_a_master_that_does_not_start(code, reason):
         for _ in iter(after.read, True):
             # What it writes must be read, or it would wait.
             select.select(after.descriptors, [], [])
-    assert str(caught.value) == f"the new master (pid {after.pid}) ended before its workers served{reason}"
+    assert str(caught.value) == f"the new master (pid {after.pid}) exited before its workers were ready{reason}"
     assert len(after.text) <= 16384
     after.close()
     assert after.descriptors == []
@@ -250,7 +250,7 @@ def test_an_error_while_the_log_is_opened_goes_to_the_old_master(capfd):
         "import os; from tailrace.master import upgrade; found = upgrade.predecessor(os.environ)\n"
         "with found.own_stderr(): os.write(2, b'own'); raise ValueError('no log')"
     )
-    with pytest.raises(UpgradeError, match=r"ended before its workers served: ValueError: no log$"):
+    with pytest.raises(UpgradeError, match=r"exited before its workers were ready: ValueError: no log$"):
         for _ in iter(after.read, True):
             select.select(after.descriptors, [], [])
     assert capfd.readouterr().err == "own"
@@ -286,7 +286,7 @@ def test_one_that_does_not_take_its_standard_error_back_takes_nothing_over(line)
     after = Successor(child, ours, reads)
     writes.send(b"some text\n")
     theirs.send(b"R")
-    with pytest.raises(UpgradeError, match=r"as Tailrace 0.2 does; to go back to that version, restart the server"):
+    with pytest.raises(UpgradeError, match=r"as Tailrace 0.2 does; to go back to Tailrace 0.2, restart the server"):
         after.read()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 

@@ -330,7 +330,7 @@ def test_the_whole_server_changes_its_user(public):
         for _ in range(2):
             before = server.master
             server.tell(signal.SIGUSR2)
-            logged("gets the values of the start", f"taken over from process {before}")
+            logged("gets the values that were read at the start", f"taken over from process {before}")
             assert server.master != before
             assert server.get("/SECRET").body == b"x"
             names = Path(f"/proc/{server.master}/fd").iterdir()

@@ -277,7 +277,7 @@ def test_one_client_has_no_more_held_connections_than_it_may():
         assert b"cannot hold this connection" in response.body
         client.at_end(clean=True)
         client.close()
-        assert server.logged("its client has as many held connections as one may have")
+        assert server.logged("the client has reached its limit of held connections")
         # It has given up none of the others.
         told(server, "/publish/a")
         for stream in streams:
@@ -306,7 +306,7 @@ def test_a_client_that_reads_nothing_costs_bounded_memory_and_is_closed():
             # It is found out once it reads.
             with pytest.raises(Exception, match="broken by"):
                 slow.ending()
-            assert server.logged("the client did not receive what was published before it was dropped")
+            assert server.logged("the client was too slow, and events were dropped before it received them")
             eventually(lambda: figures(server.process.pid)["connections"] == 1, "it is closed")
             assert figures(server.process.pid)["closed"]["behind"] == 1
             publish(publishes, item("a", "data: on\n\n"))
@@ -338,7 +338,7 @@ def test_a_client_that_goes_on_sending_is_closed():
             polite.client.send(b"GET / HTTP/1.1\r\nHost: pipelined\r\n\r\n")
             stream.client.send(b"\0" * 100_000)
             assert stream.client.rest() == b""
-            assert server.logged("the client kept sending although its response is held")
+            assert server.logged("the client kept sending data while its response was held")
             told(server, "/publish/a")
             assert polite.data(1) == ["0"]
 

@@ -30,7 +30,7 @@ loggers.tailrace = {level = "INFO", handlers = ["file"]}
 
 
 REJECTED = re.compile(
-    r"SIGUSR2: the new master .* ended before its workers served: --log.* cannot be combined .* keeps serving"
+    r"SIGUSR2: the new master .* exited before its workers were ready: --log.* cannot be combined .* keeps running"
 )
 
 
@@ -94,7 +94,7 @@ def test_a_new_master_that_fails_leaves_the_old_one(operated, tmp_path):
         clients.go_on()
         (tmp_path / "app.py").write_text("raise RuntimeError('the new code is broken')\n")
         server.tell(signal.SIGUSR2)
-        server.logged("ended before its workers served; this master")
+        server.logged("exited before its workers were ready; this master")
         clients.go_on()
         assert server.master == before
         assert "RuntimeError: the new code is broken" in server.log
@@ -120,10 +120,10 @@ def test_the_log_says_why_a_new_master_ended_before_it_had_a_log(operated, tmp_p
         before = server.master
         (tmp_path / broken).write_text(content)
         server.tell(signal.SIGUSR2)
-        server.logged("keeps serving")
-        (line,) = (line for line in server.log.splitlines() if "keeps serving" in line)
+        server.logged("keeps running")
+        (line,) = (line for line in server.log.splitlines() if "keeps running" in line)
         assert f"[{before}] ERROR: SIGUSR2: the new master" in line
-        assert "ended before its workers served: " in line
+        assert "exited before its workers were ready: " in line
         assert reason in line
         (tmp_path / broken).unlink()
         (tmp_path / "app.env").touch()
@@ -169,7 +169,7 @@ def test_settings_are_read_anew(operated, tmp_path):
         # Wrong ones are the new master's end alone.
         settings.write_text("workers = 'many'\n")
         server.tell(signal.SIGUSR2)
-        server.logged("ended before its workers served: tailrace.toml: workers = 'many': ")
+        server.logged("exited before its workers were ready: tailrace.toml: workers = 'many': ")
         assert who(server)[0] == "one"
 
 

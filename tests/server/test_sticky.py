@@ -603,7 +603,7 @@ def test_the_names_of_the_next_workers_cannot_be_taken_by_counting():
 def test_over_https_nothing_is_passed_and_the_log_says_what_to_do():
     address = replace(free_address(), is_encrypted=True)
     with Server("srv_socketio:app", "--sticky", "query:sid", address=address, workers=WORKERS) as server:
-        assert server.logged("--sticky has no effect with https:// addresses alone")
+        assert server.logged("--sticky has no effect if all addresses use https://")
         eventually(lambda: server.log.count("ready in") == WORKERS, "all workers")
         with pytest.raises(AssertionError, match="400"):
             for _ in range(20):

@@ -788,9 +788,9 @@ impl Holder {
         *self.closed.entry(reason).or_default() += 1;
         let why = match reason {
             Reason::Complete | Reason::Left | Reason::Stopped => return,
-            Reason::Behind => "the client did not receive what was published before it was dropped",
-            Reason::Sent => "the client kept sending although its response is held",
-            Reason::TooMany => "its client has as many held connections as one may have",
+            Reason::Behind => "the client was too slow, and events were dropped before it received them",
+            Reason::Sent => "the client kept sending data while its response was held",
+            Reason::TooMany => "the client has reached its limit of held connections",
             Reason::NoDescriptor => {
                 "the process that holds connections has no file descriptor left; raise the limit of open files"
             }

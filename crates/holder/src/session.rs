@@ -288,7 +288,7 @@ fn events_of(answer: &Answer) -> Result<Vec<Event>, String> {
     if !found.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(MEDIA_TYPE) {
         return Err(format!("the content type of its response is {found:?}, not {MEDIA_TYPE}"));
     }
-    events::decode(&answer.body).ok_or_else(|| String::from("its response is no list of events"))
+    events::decode(&answer.body).ok_or_else(|| String::from("its response is not a list of events"))
 }
 
 /// The response to a client if the application has answered something that means nothing.
@@ -363,7 +363,7 @@ mod tests {
         for (body, field, reason) in [
             ("TEXT 1\r\nx\r\n", EVENTS, "does not begin with the event OPEN"),
             ("", html, "does not begin with the event OPEN"),
-            ("OPEN", EVENTS, "is no list of events"),
+            ("OPEN", EVENTS, "is not a list of events"),
             ("OPEN\r\n", html, "is \"text/html\", not application/websocket-events"),
         ] {
             let actions = session().answered(answer("200 OK", &[field], body.as_bytes()));

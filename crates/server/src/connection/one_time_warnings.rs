@@ -58,8 +58,9 @@ impl OneTimeWarnings {
     pub(crate) fn sticky_is_encrypted(&self) -> Option<String> {
         first(&self.sticky_is_encrypted).then(|| {
             String::from(
-                "--sticky: a request over HTTPS belongs to another worker, but encrypted connections cannot be passed, so \
-                 this worker answers it. Terminate TLS in a proxy in front, or use --workers 1. This is logged once",
+                "--sticky: the session of a request over HTTPS belongs to another worker, but encrypted connections \
+                 cannot be passed, so this worker answers it. Terminate TLS in a proxy in front, or use --workers 1. \
+                 This is logged once",
             )
         })
     }

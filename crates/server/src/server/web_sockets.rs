@@ -74,10 +74,10 @@ fn fault_of(request: &Request) -> Option<&'static str> {
         values.next().filter(|_| values.next().is_none())
     };
     if only(b"sec-websocket-key").is_none_or(|key| key.len() != KEY_LENGTH) {
-        return Some("A WebSocket needs the header Sec-WebSocket-Key with 16 bytes in base64.");
+        return Some("A WebSocket handshake needs the header Sec-WebSocket-Key with 16 bytes in base64.");
     }
     let is_known = only(b"sec-websocket-version").is_some_and(|version| version == b"13");
-    (!is_known).then_some("This server supports version 13 of WebSockets (Sec-WebSocket-Version).")
+    (!is_known).then_some("This server supports only WebSocket version 13 (Sec-WebSocket-Version).")
 }
 
 fn refuse(exchange: Exchange, status: u16, sentence: &str) -> Disposition {
