@@ -162,8 +162,8 @@ def test_connections_to_tailrace_are_used_again(front, served, client):
     assert before >= 1
     for _ in range(50):
         assert client.get("/pong").content == b"pong"
-        # One more, for a front that has not put the last one back yet, or that takes its two nodes in turn.
-        assert connections(served.server, path) <= before + 1
+        # One more for a front that has not put the last one back yet, and one for its second node.
+        assert connections(served.server, path) <= before + 2
 
 
 def test_clients_that_leave_cost_nothing(front, served, client, direct):
@@ -240,7 +240,9 @@ def test_the_application_sees_who_asks_for_what(name, protocol):
         assert (seen["PATH_INFO"], seen["QUERY_STRING"]) == ("/a b/\xc3\xa9", "x=1%202")
         assert (seen["HTTP_HOST"], seen["wsgi.url_scheme"]) == ("shop.example", "http")
         assert seen["REMOTE_ADDR"] == "127.0.0.9"
-        assert not [lie for lie in ("6.6.6.6", "gopher", "evil", "666") if lie in str(seen)]
+        assert not [lie for lie in ("6.6.6.6", "gopher", "evil") if lie in str(seen)]
+        # The port of the client may contain it.
+        assert "666" not in seen.values()
 
 
 @pytest.mark.parametrize(("name", "protocol"), dict.fromkeys((name, protocol) for name, protocol, _ in ROWS))
