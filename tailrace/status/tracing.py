@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 # Interval at which the queue is emptied (seconds), and maximum number of responses per request to the collector.
 SECONDS: Final = 0.25
 BATCH: Final = 256
-# Maximum time for exporting what is left when the process ends (seconds).
-LAST: Final = 3.0
+# Maximum time for exporting what is left when the process ends, and if the collector fails (seconds). On a busy machine,
+# a process that yields to others needs time.
+LAST: Final = 10.0
+_LAST_OF_FAILING: Final = 3.0
 # So that the workers get the processor first.
 _NICE: Final = 10
 # The methods that the conventions know; others may be anything.
@@ -92,7 +94,9 @@ class Exporter:
     def stop(self) -> None:
         """Exports what is left, for at most `LAST`."""
         self._is_over.set()
-        self._thread.join(LAST)
+        self._thread.join(_LAST_OF_FAILING)
+        if not self._fails:
+            self._thread.join(LAST - _LAST_OF_FAILING)
         if left := self._traces.waiting():
             log.logger.warning("--otlp-endpoint: stopped with %s not exported", _responses(left))
 
