@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 # Interval at which the queue is emptied (seconds), and maximum number of responses per request to the collector.
 SECONDS: Final = 0.25
 BATCH: Final = 256
-# Maximum time for exporting what is left when the process ends, and if the collector fails (seconds). On a busy machine,
-# a process that yields to others needs time.
+# Maximum time for exporting what is left when the process ends, and if the collector fails (seconds). A process that
+# yields to others needs time on a busy machine.
 LAST: Final = 10.0
 _LAST_OF_FAILING: Final = 3.0
 # So that the workers get the processor first.
