@@ -21,7 +21,7 @@ import pytest
 from .addresses import Address, free_address
 from .wire import Client, Response, get
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 class Operated:
