@@ -180,6 +180,11 @@ def test_the_last_words_of_a_master_that_does_not_start(code, reason):
     os.waitpid(after.pid, 0)
 
 
+def until_ready(successor):
+    while not successor.read():
+        select.select(successor.descriptors, [], [])
+
+
 def running_until(code):
     """A new master that runs this code, and then until the descriptor that is returned is closed."""
     read, write = os.pipe()
@@ -215,8 +220,7 @@ def test_a_new_master_gets_the_standard_error_of_the_old_one(capfd, tmp_path):
         "print('after', file=sys.stderr); found.ready()"
     )
     after, write = running_until(code)
-    while not after.read():
-        select.select(after.descriptors, [], [])
+    until_ready(after)
     assert after.text == "before"
     assert capfd.readouterr().err == "11\nafter\n"
     after.close()
@@ -237,8 +241,7 @@ def test_a_standard_error_that_is_another_file_meanwhile_is_replaced(capfd):
         "found.ready()"
     )
     after, write = running_until(code)
-    while not after.read():
-        select.select(after.descriptors, [], [])
+    until_ready(after)
     assert capfd.readouterr().err == "own"
     after.close()
     os.close(write)

@@ -13,7 +13,7 @@ use crate::call::{Answer, Call, Farewell, Recipient};
 
 /// The keys of their connections begin here.
 pub(crate) const FIRST_KEY: u64 = 1 << 33;
-/// Maximum number of requests at once.
+/// Maximum number of requests in flight.
 pub(crate) const MAX_MADE: usize = 256;
 /// Those that are made may have this many bytes, besides the last one.
 const MAX_BYTES: usize = 32 << 20;

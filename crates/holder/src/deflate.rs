@@ -21,10 +21,10 @@ const MAX_BITS: u8 = 15;
 const MIN_LENGTH: usize = 256;
 /// What a byte that is read costs, in bytes that are written: blocks without content take the decompressor longest.
 const READ_COST: usize = 64;
-/// More than this is not added to a message at once, so that few bytes do not occupy much memory.
+/// A message grows by at most this many bytes per call of the decompressor, so that few bytes do not occupy much memory.
 const STEP: usize = 16 * 1024;
 
-/// What the client and the server have agreed on.
+/// What the client and the server have negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Deflate {
     /// The window that the client has for messages of the server, in bits. `None`: it did not limit it.

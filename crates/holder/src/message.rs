@@ -211,7 +211,7 @@ pub(crate) fn value_of<'a, T: Deserialize<'a>>(content: &'a [u8]) -> io::Result<
 /// Sends a message: through a file if the buffer of a socket could not take it. `until`: see [`passing::send`].
 ///
 /// # Errors
-/// The other process does not read, or has ended: nothing else can be sent.
+/// The other process does not read, or has exited: nothing else can be sent.
 pub fn send(
     socket: BorrowedFd<'_>,
     kind: Kind,

@@ -58,7 +58,7 @@ impl<'a> Next<'a> {
     /// Sends a message, which waits until the socket accepts it.
     ///
     /// # Errors
-    /// The next holder has ended, or does not read.
+    /// The next holder has exited, or does not read.
     pub(crate) fn send(&self, kind: Kind, content: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
         message::send(self.socket, kind, content, descriptor, Some(self.until))
     }
@@ -66,7 +66,7 @@ impl<'a> Next<'a> {
     /// Says that this is all, and waits until that is confirmed.
     ///
     /// # Errors
-    /// The next holder has ended, or takes too long.
+    /// The next holder has exited, or takes too long.
     pub(crate) fn complete(&self) -> io::Result<()> {
         self.send(Kind::Complete, &[], None)?;
         if !poll::wait_readable(self.socket, self.until.saturating_duration_since(clock::now())) {
@@ -101,7 +101,7 @@ impl Former {
     /// Waits for the next part. `None`: that was all.
     ///
     /// # Errors
-    /// The former holder has ended, or takes too long.
+    /// The former holder has exited, or takes too long.
     pub(crate) fn next(&mut self) -> io::Result<Option<Part>> {
         let Received { kind, content, descriptor } = loop {
             if let Some(received) = self.control.read()? {
